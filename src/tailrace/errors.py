@@ -1,0 +1,83 @@
+"""What can go wrong: every error has a stable code, says what failed and where, and names the next command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+
+class Exit(IntEnum):
+    """What a failed command returns to the shell."""
+
+    RUNTIME = 1
+    INPUT = 2
+    ENVIRONMENT = 3
+
+
+CODES: Final[dict[str, Exit]] = {
+    "log.not_found": Exit.INPUT,
+    "log.locked": Exit.RUNTIME,
+    "log.closed": Exit.RUNTIME,
+    "log.failed": Exit.RUNTIME,
+    "log.fsync_failed": Exit.ENVIRONMENT,
+    "log.disk_full": Exit.ENVIRONMENT,
+    "log.read_only": Exit.ENVIRONMENT,
+    "log.io": Exit.ENVIRONMENT,
+    "log.corrupt": Exit.RUNTIME,
+    "log.version_unknown": Exit.RUNTIME,
+    "log.codec_unknown": Exit.RUNTIME,
+    "log.op_unknown": Exit.RUNTIME,
+    "log.mode_unknown": Exit.RUNTIME,
+    "log.frame_too_long": Exit.RUNTIME,
+    "log.below_oldest": Exit.INPUT,
+    "log.past_end": Exit.INPUT,
+    "log.bad_range": Exit.INPUT,
+    "log.staging_missing": Exit.RUNTIME,
+    "log.staging_mismatch": Exit.RUNTIME,
+    "log.busy": Exit.RUNTIME,
+    "name.invalid": Exit.INPUT,
+    "message.invalid": Exit.INPUT,
+    "consumer.unknown": Exit.INPUT,
+    "consumer.exists": Exit.INPUT,
+    "consumer.locked": Exit.RUNTIME,
+    "consumer.invalidated": Exit.RUNTIME,
+    "offset.outside_log": Exit.INPUT,
+    "offset.direction": Exit.INPUT,
+    "input.invalid": Exit.INPUT,
+}
+"""Every code that exists, with the exit status of a command that ends with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the log something is wrong."""
+
+    file: str
+    byte: int | None = None
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        parts = [self.file]
+        if self.byte is not None:
+            parts.append(f"byte {self.byte}")
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        return ", ".join(parts)
+
+
+class TailraceError(Exception):
+    """An error with a code, what failed, where, and what to type next."""
+
+    def __init__(self, code: str, what: str, *, place: Place | None = None, hint: str = "") -> None:
+        super().__init__(code, what, place, hint)
+        self.exit_status = CODES[code]
+        self.code = code
+        self.what = what
+        self.place = place
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = f" ({self.place})" if self.place else ""
+        hint = f". Next: {self.hint}" if self.hint else ""
+        return f"{self.code}: {self.what}{where}{hint}"

@@ -1,0 +1,45 @@
+"""How big things may be. Every length that comes from outside is checked here before anything is allocated for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+U32_MAX: Final = (1 << 32) - 1
+U64_MAX: Final = (1 << 64) - 1
+
+NAME_BYTES_MAX: Final = 255
+"""A namespace, destination, consumer or batch id that we write."""
+
+KEY_BYTES_MAX: Final = 4 * KIB
+"""A namespace that we read: other programs' logs may hold longer ones than we would write."""
+
+FRAME_BYTES_MAX: Final = 64 * MIB
+"""One frame on disk and on the wire, header included."""
+
+FRAME_ROWS_MAX: Final = 1 << 20
+"""Messages in one frame."""
+
+TAGS_BYTES_MAX: Final = MIB
+"""The destinations and batch ids of one frame."""
+
+SEGMENT_BYTES_DEFAULT: Final = GIB
+"""A segment that has grown to this size is sealed before the next group."""
+
+INDEX_INTERVAL_BYTES: Final = 256 * KIB
+"""At most this many bytes are walked after a look-up in the sparse index."""
+
+COMPRESS_BYTES_MIN: Final = 64 * KIB
+"""Smaller batches are stored as they are: setting up a compressor costs more than it saves."""
+
+CONTENTS_BYTES_MAX: Final = 256 * MIB
+"""One segment's table of contents."""
+
+OFFSET_FLUSH_S: Final = 1.0
+"""How long a committed offset may wait before it is on disk (I4)."""
+
+STAGING_KEEP_S: Final = 24 * 3600.0
+"""Staged frames that nobody published are swept after this time."""

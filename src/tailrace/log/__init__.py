@@ -1,0 +1,1 @@
+"""The durable commit log. It knows nothing of Spark, SQL or sockets."""

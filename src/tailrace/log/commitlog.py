@@ -1,0 +1,342 @@
+"""The commit log: one writer appends commit groups, each seen whole or not at all.
+
+I1: an append is acknowledged only after its group is on disk, and the directory entry too when the file is new.
+I7: a failed fsync is fatal for this log; it is not retried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from tailrace.errors import Place, TailraceError
+from tailrace.limits import SEGMENT_BYTES_DEFAULT
+from tailrace.log import contents, recovery
+from tailrace.log.active import ActiveSegment
+from tailrace.log.batch import Batch, batches_of, encode_frame
+from tailrace.log.disk import Disk, disk_error
+from tailrace.log.frame import Codec, Head
+from tailrace.log.head import HeadWriter, LogHead, read_head
+from tailrace.log.lock import Lock, LockHeld
+from tailrace.log.segment import Segment, list_segments
+from tailrace.log.staging import Staged, Staging
+from tailrace.message import Message, Mode, Offset
+from tailrace.namespace import check_file_name
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+LOCK_NAME: Final = "writer.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """How a log is written."""
+
+    segment_bytes: int = SEGMENT_BYTES_DEFAULT
+    sync_every_s: float | None = 0.0
+    """0: every group is on disk before it is acknowledged. Above 0: groups are acknowledged at once and synced that
+    often; a power cut loses at most so much. None: the operating system decides."""
+    codec: Codec = Codec.LZ4
+
+    def __post_init__(self) -> None:
+        if self.segment_bytes <= 0 or (self.sync_every_s is not None and self.sync_every_s < 0):
+            raise TailraceError(
+                "input.invalid",
+                f"segment_bytes {self.segment_bytes} must be above 0, sync_every_s {self.sync_every_s} not below",
+                hint="correct the log's settings",
+            )
+
+
+class OffsetRange(NamedTuple):
+    """Offsets from `first` up to, not including, `end`."""
+
+    first: Offset
+    end: Offset
+
+
+class Group:
+    """A commit group that is being written."""
+
+    def __init__(self, active: ActiveSegment, codec: Codec) -> None:
+        self._active = active
+        self._codec = codec
+        self.range = OffsetRange(active.next_offset, active.next_offset)
+        """The offsets the group got; known when it is complete."""
+
+    def add(self, batch: Batch) -> None:
+        """Append a batch; nobody sees it before the group is complete."""
+        for piece in batch.pieces():
+            if len(piece):
+                self.add_frame(*encode_frame(piece, self._codec))
+
+    def add_frame(self, head: Head, body: ReadableBuffer) -> None:
+        """Append a frame that was encoded elsewhere."""
+        with _disk_errors("writing the log", self._active.path):
+            self._active.add(head, body)
+
+
+class CommitLog:
+    """A log directory open for writing. Use `CommitLog.open`; close it, or use it as a context manager.
+
+    Threads may share it: groups take turns.
+    """
+
+    def __init__(
+        self, directory: str, config: LogConfig, disk: Disk, lock: Lock, active: ActiveSegment, report: recovery.Report
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.report = report
+        self._disk = disk
+        self._lock = lock
+        self._active = active
+        self._durable = active.size
+        self._head = HeadWriter(disk, directory)
+        self._turn = threading.RLock()
+        self._failure: TailraceError | None = None
+        self._closed = threading.Event()
+        self._known_batches: dict[str, OffsetRange] | None = None
+        self._publish()
+        self._syncer: threading.Thread | None = None
+        if config.sync_every_s:
+            self._syncer = threading.Thread(target=self._sync_regularly, name="tailrace-log-sync", daemon=True)
+            self._syncer.start()
+
+    @classmethod
+    def open(
+        cls, directory: str | os.PathLike[str], config: LogConfig | None = None, *, disk: Disk | None = None
+    ) -> CommitLog:
+        """Open a log for writing, creating it when it is not there. `report` says what recovery found and did."""
+        path = os.path.abspath(directory)
+        disk = disk or Disk()
+        lock = Lock(os.path.join(path, LOCK_NAME))
+        with _disk_errors("opening the log", path):
+            disk.make_directory(path)
+            try:
+                report = recovery.Report(previous_writer=lock.acquire())
+            except LockHeld as held:
+                raise TailraceError(
+                    "log.locked", f"the log is being written by {held}", place=Place(path), hint="stop that writer first"
+                ) from None
+            try:
+                active = _open_active(disk, path, report)
+                log = cls(path, config or LogConfig(), disk, lock, active, report)
+                log.staging.sweep(log._batches, report)
+            except BaseException:
+                lock.abandon()
+                raise
+        return log
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def next_offset(self) -> Offset:
+        """The offset that the next message will get."""
+        return self._active.next_offset
+
+    @property
+    def staging(self) -> Staging:
+        """Where tasks put frames before `publish`."""
+        return Staging(self.directory, codec=self.config.codec, disk=self._disk)
+
+    def append(self, batches: Iterable[Batch], *, batch_id: str | None = None) -> OffsetRange:
+        """Append one commit group and return when it is as durable as the log's configuration promises.
+
+        With a batch id the append is idempotent: a group that the log has already is not appended again.
+        """
+        with self._turn:
+            if batch_id is not None and (known := self._batches().get(check_file_name(batch_id, "batch id"))):
+                return known
+            with self.group(batch_id) as group:
+                for batch in batches:
+                    group.add(batch)
+        return group.range
+
+    def append_messages(self, messages: Iterable[Message], mode: Mode = Mode.SYNC) -> OffsetRange:
+        """Append messages as one commit group, in the order given."""
+        return self.append(batches_of(messages, mode))
+
+    def publish(self, batch_id: str, staged: Sequence[Staged]) -> OffsetRange:
+        """Append what tasks have staged for a batch as one commit group, in the order given. Idempotent by batch id."""
+        with self._turn:
+            staging = self.staging
+            known = self._batches().get(check_file_name(batch_id, "batch id"))
+            if known is None:
+                with self.group(batch_id) as group:
+                    for part in staged:
+                        for head, body in staging.frames(batch_id, part):
+                            group.add_frame(head, body)
+                known = group.range
+            staging.discard(batch_id)
+        return known
+
+    @contextlib.contextmanager
+    def group(self, batch_id: str | None = None) -> Iterator[Group]:
+        """A commit group that is written while it is made, so that it may be larger than memory.
+
+        An exception in the body takes the group back. Other threads wait until the group is complete.
+        """
+        with self._turn:
+            self._check_usable()
+            self._roll_when_full()
+            active = self._active
+            group = Group(active, self.config.codec)
+            try:
+                yield group
+                with _disk_errors("writing the log", active.path):
+                    active.finish_group((batch_id,) if batch_id else ())
+            except BaseException:
+                self._abandon_group()
+                raise
+            group.range = OffsetRange(group.range.first, active.next_offset)
+            if group.range.end == group.range.first:
+                return
+            if self.config.sync_every_s == 0:
+                self._sync()
+            self._publish()
+            if batch_id is not None and self._known_batches is not None:
+                self._known_batches[batch_id] = group.range
+
+    def sync(self) -> None:
+        """Everything appended so far is on disk when this returns, whatever the configuration."""
+        with self._turn:
+            self._check_usable()
+            if self._durable < self._active.size:
+                self._sync()
+                self._publish()
+
+    def roll(self) -> None:
+        """Seal the active segment now, unless it is empty, so that it can be compacted or removed."""
+        with self._turn:
+            self._check_usable()
+            if self._active.size:
+                self._roll()
+
+    def close(self) -> None:
+        """Sync, and let the next writer in. Closing twice is no error; a log that failed is not synced again (I7)."""
+        with self._turn:
+            if self._closed.is_set():
+                return
+            self._closed.set()
+            try:
+                if self._failure is None and self._durable < self._active.size:
+                    self._sync()
+                    self._publish()
+            finally:
+                self._active.close()
+                self._head.close()
+                if self._failure is None:
+                    self._lock.release()
+                else:
+                    self._lock.abandon()
+        if self._syncer is not None and self._syncer is not threading.current_thread():
+            self._syncer.join()
+
+    def _check_usable(self) -> None:
+        if self._closed.is_set():
+            raise TailraceError("log.closed", "the log was closed", place=Place(self.directory), hint="open it again")
+        if self._failure is not None:
+            raise TailraceError(
+                "log.failed",
+                f"the log stopped after an error: {self._failure.what}",
+                place=self._failure.place,
+                hint="mend the cause, then open the log again",
+            ) from self._failure
+
+    def _roll_when_full(self) -> None:
+        if self._active.size >= self.config.segment_bytes:
+            self._roll()
+
+    def _roll(self) -> None:
+        """1. The old segment is durable. 2. Its side files are there. 3. The new one is durable. 4. Publish it."""
+        old = self._active
+        if self._durable < old.size:
+            self._sync()
+        with _disk_errors("writing the log", old.path):
+            old.seal()
+            self._active = ActiveSegment.create(self._disk, self.directory, old.next_offset)
+        self._durable = 0
+        old.close()
+        self._publish()
+        if self._known_batches is not None:
+            self._known_batches.update(_ranges(old.contents.batches))
+
+    def _abandon_group(self) -> None:
+        try:
+            self._active.abandon_group()
+        except OSError as error:
+            self._failure = disk_error(error, "taking back an incomplete group", self._active.path)
+
+    def _sync(self) -> None:
+        try:
+            self._active.sync()
+        except OSError as error:
+            self._failure = TailraceError(
+                "log.fsync_failed",
+                f"the disk did not confirm a write ({error.strerror}); the log stops, for nobody knows what was kept",
+                place=Place(self._active.path),
+                hint="check the disk (dmesg), then open the log again: it recovers by itself",
+            )
+            raise self._failure from error
+        self._durable = self._active.size
+
+    def _publish(self) -> None:
+        active = self._active
+        with _disk_errors("writing the log", active.path):
+            self._head.publish(LogHead(active.base, active.size, self._durable, active.next_offset))
+
+    def _sync_regularly(self) -> None:
+        while not self._closed.wait(self.config.sync_every_s):
+            with self._turn:
+                if self._closed.is_set() or self._failure is not None:
+                    return
+                if self._durable < self._active.size:
+                    with contextlib.suppress(TailraceError):  # kept in _failure: the next append reports it
+                        self._sync()
+                        self._publish()
+
+    def _batches(self) -> dict[str, OffsetRange]:
+        """The batch ids of all groups in the log, read from the segments once."""
+        if self._known_batches is None:
+            known: dict[str, OffsetRange] = {}
+            for base in list_segments(self.directory)[:-1]:
+                with Segment(self.directory, base) as segment:
+                    found = contents.load(segment.path, segment.size())
+                    known.update(_ranges(found.batches if found else recovery.scan(segment, None).contents.batches))
+            known.update(_ranges(self._active.contents.batches))
+            self._known_batches = known
+        return self._known_batches
+
+
+def _open_active(disk: Disk, directory: str, report: recovery.Report) -> ActiveSegment:
+    recovery.remove_drafts(disk, directory, report)
+    bases = list_segments(directory)
+    if not bases:
+        return ActiveSegment.create(disk, directory, Offset(0))
+    recovery.check_sealed(disk, directory, bases, report)
+    tail = recovery.recover_active(disk, directory, bases[-1], read_head(directory), report)
+    return ActiveSegment(disk, directory, tail)
+
+
+def _ranges(batches: dict[str, tuple[int, int]]) -> dict[str, OffsetRange]:
+    return {batch_id: OffsetRange(Offset(first), Offset(end)) for batch_id, (first, end) in batches.items()}
+
+
+@contextlib.contextmanager
+def _disk_errors(doing: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(error, doing, path) from error

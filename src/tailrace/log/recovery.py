@@ -1,0 +1,245 @@
+"""Opening a log after whatever happened: cut an unacknowledged torn tail, refuse damage, make side files again.
+
+I5: recovery cuts only an unacknowledged torn tail; damage before it stops the log and names file, byte and offset.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from tailrace.errors import TailraceError
+from tailrace.limits import MIB
+from tailrace.log import contents, index
+from tailrace.log.contents import Contents, Extent
+from tailrace.log.disk import Disk
+from tailrace.log.frame import ShortFrame, crc32, find_batch_frame, parse_head
+from tailrace.log.head import LogHead
+from tailrace.log.index import Index
+from tailrace.log.lock import Holder
+from tailrace.log.segment import Located, Segment, list_segments, segment_name
+from tailrace.message import Offset
+
+DRAFT_SUFFIXES: Final = (".tmp", ".compact")
+_OFFSET: Final = Struct(">Q")
+_REWRITE_BYTES: Final = 4 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """An unacknowledged tail that was removed."""
+
+    segment: str
+    position: int
+    cut_bytes: int
+    next_offset: Offset
+    why: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What opening a log found and did."""
+
+    previous_writer: Holder | None = None
+    """The writer that ended without closing the log."""
+    cut: Cut | None = None
+    rebuilt: list[str] = field(default_factory=list)
+    """Segments whose side files were made again."""
+    removed: list[str] = field(default_factory=list)
+    """Leftovers of work that a crash interrupted."""
+
+    @property
+    def is_clean(self) -> bool:
+        return self.previous_writer is None and self.cut is None and not self.rebuilt and not self.removed
+
+
+@dataclass(slots=True)
+class Tail:
+    """The active segment up to its last complete group."""
+
+    base: Offset
+    size: int
+    next_offset: Offset
+    index: Index
+    contents: Contents
+    problem: TailraceError | None = None
+    """Why the walk ended before the file did."""
+
+
+def remove_drafts(disk: Disk, directory: str, report: Report) -> None:
+    """A draft was never put in its place, so what it would have replaced is whole (I6)."""
+    for name in sorted(os.listdir(directory)):
+        if name.endswith(DRAFT_SUFFIXES):
+            disk.remove(os.path.join(directory, name))
+            report.removed.append(name)
+
+
+def check_sealed(disk: Disk, directory: str, bases: list[Offset], report: Report) -> None:
+    """Every sealed segment ends where the next one begins, and has its side files."""
+    for base, following in zip(bases, bases[1:], strict=False):
+        with Segment(directory, base) as segment:
+            extent = sealed_extent(disk, segment, report)
+            check_joint(segment, extent, following)
+
+
+def sealed_extent(disk: Disk, segment: Segment, report: Report) -> Extent:
+    """How far a sealed segment reaches; missing or wrong side files are made again."""
+    extent = contents.load_extent(segment.path, segment.size())
+    if extent is not None and _index_crc(segment.path) == extent.index_crc:
+        return extent
+    tail = scan(segment, None)
+    if tail.problem is not None:
+        raise tail.problem
+    contents.store(disk, segment.path, tail.contents, tail.index)
+    report.rebuilt.append(segment.name)
+    return tail.contents.extent
+
+
+def check_joint(segment: Segment, extent: Extent, following: Offset) -> None:
+    """Frames tile the offsets across segments too. Transporter's own compaction leaves gaps between its plain frames."""
+    if extent.end == following or (extent.ends_plain and extent.end < following):
+        return
+    what = "is missing" if extent.end < following else "overlaps"
+    raise TailraceError(
+        "log.corrupt",
+        f"{segment.name} ends at offset {extent.end} but the next segment is {segment_name(following)}:"
+        f" what should be between them {what}",
+        place=segment.place(extent.segment_bytes, extent.end),
+        hint="restore the missing segment from a replica or a backup, then: tailrace log verify",
+    )
+
+
+def check_follows(segment: Segment, located: Located, reached: Extent) -> None:
+    """Frames tile the offsets; only beside one of Transporter's frames may some be missing."""
+    head = located.head
+    if head.offset == reached.end or (head.offset > reached.end and (reached.ends_plain or not head.is_batch)):
+        return
+    raise TailraceError(
+        "log.corrupt",
+        f"a frame has offset {head.offset} where {reached.end} should follow",
+        place=segment.place(located.position, reached.end),
+        hint="tailrace log verify",
+    )
+
+
+def scan(segment: Segment, head: LogHead | None) -> Tail:
+    """Walk a segment to its last complete group.
+
+    Bodies are checked from the byte on that the head file does not vouch for; before it they were synced.
+    """
+    durable = head.durable if head is not None and head.base == segment.base else 0
+    size = segment.size()
+    tail = Tail(segment.base, 0, segment.base, Index(), Contents(end=segment.base))
+    group: list[Located] = []
+    reached = Extent(0, segment.base, ends_plain=True)
+    try:
+        for zone in (segment.heads(0, min(durable, size)), segment.frames(min(durable, size), size)):
+            for located in zone:
+                check_follows(segment, located, reached)
+                reached = Extent(located.end, located.head.end, not located.head.is_batch)
+                group.append(Located(located.position, located.head))
+                if located.head.closes_group:
+                    _take_up(tail, group)
+                    group.clear()
+    except TailraceError as problem:
+        tail.problem = problem
+    if tail.problem is None and group:
+        tail.problem = TailraceError(
+            "log.corrupt",
+            "the file ends in the middle of a commit group",
+            place=segment.place(group[0].position, group[0].head.offset),
+            hint="tailrace log verify",
+        )
+    if tail.size < durable and tail.problem is None:
+        tail.problem = TailraceError(
+            "log.corrupt",
+            f"the segment ends at byte {size} but {durable} bytes of it were acknowledged",
+            place=segment.place(size, reached.end),
+            hint="tailrace log verify",
+        )
+    return tail
+
+
+def recover_active(disk: Disk, directory: str, base: Offset, head: LogHead | None, report: Report) -> Tail:
+    """Bring the active segment to its last complete group, durably.
+
+    1. Walk it. 2. Refuse damage (I5). 3. Write the tail that nobody vouches for once more, so that a page the kernel
+    gave up writing is dirty again, cut what is torn, and sync (I1, I7). 4. Make the sparse index agree.
+    """
+    with Segment(directory, base) as segment:
+        vouched = head if head is not None and head.base == base else None
+        tail = scan(segment, vouched)
+        durable = vouched.durable if vouched else 0
+        if tail.problem is not None:
+            if tail.size < durable or (vouched is None and not is_torn(segment, tail)):
+                raise tail.problem
+            report.cut = Cut(segment.name, tail.size, segment.size() - tail.size, tail.next_offset, tail.problem.what)
+        if report.cut is not None or tail.size > durable:
+            _settle(disk, segment, min(durable, tail.size), tail.size)
+        stored = index.load(segment.path, base)
+        if stored is None or stored.encode() != tail.index.encode():
+            if tail.index.positions:
+                report.rebuilt.append(segment.name)
+            index.store(disk, segment.path, tail.index)
+    return tail
+
+
+def _take_up(tail: Tail, group: list[Located]) -> None:
+    for located in group:
+        tail.index.note(located)
+        tail.contents.note(located)
+    tail.size = group[-1].end
+    tail.next_offset = group[-1].head.end
+
+
+def _settle(disk: Disk, segment: Segment, start: int, end: int) -> None:
+    fd = disk.open(segment.path)
+    try:
+        disk.truncate(fd, end)
+        for at in range(start, end, _REWRITE_BYTES):
+            disk.write(fd, [segment.bytes_at(at, min(_REWRITE_BYTES, end - at))], at)
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
+
+
+def is_torn(segment: Segment, tail: Tail) -> bool:
+    """Whether what follows the last complete group can be one group that was never acknowledged.
+
+    Nobody vouches for any byte here, so the rest itself has to tell: a whole group after the broken place proves that
+    the broken place was acknowledged once, and that this is damage.
+    """
+    rest = memoryview(segment.bytes_at(tail.size, segment.size() - tail.size))
+    closed = False
+    at = find_batch_frame(rest, 0)
+    while at is not None:
+        if closed:
+            return False
+        head = parse_head(rest, at, file=segment.name, position=tail.size + at)
+        closed = head.closes_group
+        at = find_batch_frame(rest, at + head.head_bytes)
+    return not _has_plain_frame(rest, tail.next_offset)
+
+
+def _has_plain_frame(rest: memoryview, expected: int) -> bool:
+    """Whether a plain frame follows the one at `expected`. Plain frames have no mark; their offsets give them away."""
+    raw = bytes(rest)
+    at = raw.find(_OFFSET.pack(expected + 1), 1)
+    while at >= 0:
+        try:
+            if not parse_head(rest, at, file="", position=at).is_batch:
+                return True
+        except (TailraceError, ShortFrame):
+            pass
+        at = raw.find(_OFFSET.pack(expected + 1), at + 1)
+    return False
+
+
+def _index_crc(segment_path: str) -> int | None:
+    try:
+        with open(index.index_path(segment_path), "rb") as file:
+            return crc32(file.read())
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,155 @@
+"""Segments: files of frames, named by the offset of their first frame. Frames tile the offsets without a gap."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Self
+
+from tailrace.errors import Place, TailraceError
+from tailrace.limits import MIB
+from tailrace.log.disk import read_exactly
+from tailrace.log.frame import Head, ShortFrame, crc32, parse_head
+from tailrace.message import Offset
+
+SUFFIX: Final = ".log"
+_NAME: Final = re.compile(r"(\d{20})\.log")
+_HEADS_CHUNK_BYTES: Final = 64 << 10
+_FRAMES_CHUNK_BYTES: Final = 4 * MIB
+
+
+_NO_BODY: Final = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """A frame's head, where it starts in its file and, when it was asked for, its body."""
+
+    position: int
+    head: Head
+    body: memoryview = _NO_BODY
+
+    @property
+    def end(self) -> int:
+        """The byte after the frame."""
+        return self.position + self.head.frame_bytes
+
+
+def segment_name(base: int) -> str:
+    return f"{base:020d}{SUFFIX}"
+
+
+def list_segments(directory: str) -> list[Offset]:
+    """The base offsets of all segments, ascending."""
+    matches = (_NAME.fullmatch(name) for name in os.listdir(directory))
+    return sorted(Offset(int(match[1])) for match in matches if match)
+
+
+class FrameFile:
+    """A file of frames, open for reading. What was opened stays readable when the file is replaced or removed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = os.path.basename(path)
+        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def bytes_at(self, position: int, size: int) -> bytes:
+        return read_exactly(self._fd, size, position)
+
+    def place(self, position: int, offset: int | None = None) -> Place:
+        return Place(self.name, position, offset)
+
+    def heads(self, position: int = 0, end: int | None = None) -> Iterator[Located]:
+        """The heads of the frames from a position on; bodies are passed over, not read."""
+        return self._walk(position, end, bodies=False)
+
+    def frames(self, position: int = 0, end: int | None = None) -> Iterator[Located]:
+        """Like `heads`, with bodies whose checksums were right."""
+        return self._walk(position, end, bodies=True)
+
+    def head_at(self, position: int) -> Located:
+        """The head at a position that an index gave; raises `log.corrupt` when there is none."""
+        for located in self.heads(position):
+            return located
+        raise self._torn(position)
+
+    def body_of(self, located: Located) -> memoryview:
+        """The body of a frame, its checksum right."""
+        body = memoryview(self.bytes_at(located.position + located.head.head_bytes, located.head.body_bytes))
+        return self._checked(located.position, located.head, body)
+
+    def _walk(self, position: int, end: int | None, *, bodies: bool) -> Iterator[Located]:
+        """Frames up to `end` (the file's end when None). Ends before a frame that is not wholly there only by raising:
+        the caller decides whether a torn frame is a tail to cut or damage."""
+        limit = self.size() if end is None else end
+        chunk_bytes = _FRAMES_CHUNK_BYTES if bodies else _HEADS_CHUNK_BYTES
+        chunk, chunk_at = memoryview(b""), position
+        needed = 0
+        while position < limit:
+            if position >= chunk_at + len(chunk) or position + needed > chunk_at + len(chunk):
+                wanted = min(max(needed, chunk_bytes), limit - position)
+                chunk, chunk_at = memoryview(self.bytes_at(position, wanted)), position
+                if len(chunk) < needed or not chunk:
+                    raise self._torn(position)
+            try:
+                head = parse_head(chunk, position - chunk_at, file=self.name, position=position)
+                if bodies and position + head.frame_bytes > chunk_at + len(chunk):
+                    raise ShortFrame(head.frame_bytes)
+            except ShortFrame as short:
+                if short.needed <= needed or position + short.needed > limit:
+                    raise self._torn(position) from None
+                needed = short.needed
+                continue
+            if position + head.frame_bytes > limit:
+                raise self._torn(position, head.offset)
+            needed = 0
+            body = _NO_BODY
+            if bodies:
+                start = position - chunk_at + head.head_bytes
+                body = self._checked(position, head, chunk[start : start + head.body_bytes])
+            yield Located(position, head, body)
+            position += head.frame_bytes
+
+    def _checked(self, position: int, head: Head, body: memoryview) -> memoryview:
+        if len(body) < head.body_bytes:
+            raise self._torn(position, head.offset)
+        if head.is_batch and crc32(body) != head.body_crc:
+            raise TailraceError(
+                "log.corrupt",
+                "the checksum of a frame's body differs",
+                place=self.place(position, head.offset),
+                hint="tailrace log verify",
+            )
+        return body
+
+    def _torn(self, position: int, offset: int | None = None) -> TailraceError:
+        return TailraceError(
+            "log.corrupt",
+            "the file ends in the middle of a frame",
+            place=self.place(position, offset),
+            hint="tailrace log verify",
+        )
+
+
+class Segment(FrameFile):
+    """One segment of a log."""
+
+    def __init__(self, directory: str, base: Offset) -> None:
+        super().__init__(os.path.join(directory, segment_name(base)))
+        self.base = base

@@ -1,0 +1,131 @@
+"""What a reader asks for, and the frames it gets: only those that hold something of it, cut down to it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tailrace.errors import Place, TailraceError
+from tailrace.log.frame import Head
+from tailrace.message import Entry, Lsn, Message, NodeId, Offset, Op
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which messages of a range are wanted; everything by default."""
+
+    namespace: re.Pattern[str] | None = None
+    """Namespaces in which the pattern is found anywhere, as in Transporter."""
+    destination: str | None = None
+    since: Mapping[NodeId, Lsn] | None = None
+    """Only messages whose lsn is above the one given for their origin; an unlisted origin counts as 0."""
+
+    @property
+    def is_everything(self) -> bool:
+        return self.namespace is None and self.destination is None and self.since is None
+
+    def wants(self, head: Head) -> bool:
+        """Whether a frame can hold a wanted message, judged by its head."""
+        return (
+            not head.is_hole
+            and (self.namespace is None or self.namespace.search(head.namespace) is not None)
+            and (self.destination is None or self.destination in head.destinations)
+            and (self.since is None or head.last_lsn > self.since.get(head.origin, 0))
+        )
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedFrame:
+    """A frame with the part of it that was asked for."""
+
+    head: Head
+    body: memoryview = field(repr=False)
+    place: Place
+    start: Offset
+    """No message before this offset."""
+    end: Offset
+    """No message from this offset on."""
+    selection: Selection = EVERYTHING
+
+    def rows(self) -> pa.RecordBatch:
+        """The wanted messages as columns."""
+        return self._wanted()[0]
+
+    def offsets(self) -> pa.Int64Array:
+        """The offsets of `rows`."""
+        return self._wanted()[1]
+
+    def entries(self) -> Iterator[Entry]:
+        """The wanted messages one by one."""
+        if not self.head.is_batch:
+            yield Entry(self.head.offset, self.head.mode, self._plain())
+            return
+        from tailrace.log.batch import message_rows
+
+        rows, offsets = self._wanted()
+        messages = message_rows(rows, self.head.namespace, self.head.origin)
+        for offset, message in zip(offsets.to_pylist(), messages, strict=True):
+            yield Entry(offset, self.head.mode, message)
+
+    def _wanted(self) -> tuple[pa.RecordBatch, pa.Int64Array]:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows, offsets = self._stored()
+        if self.start > self.head.offset or self.end < self.head.end:
+            kept = pc.and_(pc.greater_equal(offsets, self.start), pc.less(offsets, self.end))
+            rows, offsets = rows.filter(kept), offsets.filter(kept)
+        if self.selection.destination is not None and "destinations" in rows.schema.names:
+            destinations = rows.column("destinations").to_pylist()
+            kept = pa.array([self.selection.destination in (names or ()) for names in destinations], pa.bool_())
+            rows, offsets = rows.filter(kept), offsets.filter(kept)
+        if self.selection.since is not None:
+            kept = pc.greater(rows.column("lsn"), self.selection.since.get(self.head.origin, Lsn(0)))
+            rows, offsets = rows.filter(kept), offsets.filter(kept)
+        return rows, offsets
+
+    def _stored(self) -> tuple[pa.RecordBatch, pa.Int64Array]:
+        import pyarrow as pa
+
+        from tailrace.log.batch import batches_of, decode_body
+
+        if not self.head.is_batch:
+            (batch,) = batches_of([self._plain()], self.head.mode)
+            return batch.rows, pa.array([self.head.offset], pa.int64())
+        try:
+            rows = decode_body(self.body)
+        except (pa.ArrowInvalid, OSError, StopIteration) as error:
+            raise self._corrupt(f"a frame's body is no Arrow batch: {error}") from error
+        if rows.num_rows != self.head.count:
+            raise self._corrupt(f"a frame says {self.head.count} messages but holds {rows.num_rows}")
+        if "offset" in rows.schema.names:
+            return rows.drop_columns(["offset"]), rows.column("offset")
+        return rows, pa.array(range(self.head.offset, self.head.offset + self.head.count), pa.int64())
+
+    def plain_data(self) -> Any:
+        """The JSON document of a plain frame."""
+        try:
+            return json.loads(bytes(self.body))
+        except ValueError as error:
+            raise self._corrupt(f"a frame's data is no JSON document: {error}") from error
+
+    def _plain(self) -> Message:
+        data = self.plain_data()
+        return Message(
+            op=self.head.op or Op.INSERT,
+            timestamp=self.head.timestamp,
+            namespace=self.head.namespace,
+            data=data if isinstance(data, dict) or data is None else {"value": data},
+        )
+
+    def _corrupt(self, what: str) -> TailraceError:
+        return TailraceError("log.corrupt", what, place=self.place, hint="tailrace log verify")

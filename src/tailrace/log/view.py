@@ -1,0 +1,119 @@
+"""A log directory as a reader sees it: where it begins and ends, and where in which file an offset is."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+
+from tailrace.errors import Place, TailraceError
+from tailrace.log import contents, index, recovery
+from tailrace.log.contents import Contents
+from tailrace.log.head import LogHead, read_head
+from tailrace.log.index import Index
+from tailrace.log.segment import Segment, list_segments, segment_name
+from tailrace.message import Offset
+
+
+class LogView:
+    """Looks at a log directory and never changes it. Side files that are missing or wrong are made again in memory."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._scanned: tuple[tuple[Offset, int], LogHead] | None = None
+        self._contents: dict[tuple[Offset, int], Contents] = {}
+        self._indexes: dict[tuple[Offset, int], Index] = {}
+
+    def bases(self) -> list[Offset]:
+        """The base offsets of all segments; raises when this is no log."""
+        try:
+            bases = list_segments(self.directory)
+        except (FileNotFoundError, NotADirectoryError):
+            bases = []
+        if not bases:
+            raise TailraceError(
+                "log.not_found",
+                "there is no log here: no directory with files such as 00000000000000000000.log",
+                place=Place(self.directory),
+                hint="name another directory with --log or TAILRACE_LOG",
+            )
+        return bases
+
+    def head(self) -> LogHead:
+        """How far the log is published. Without a head file the last segment is walked to its last complete group."""
+        head = read_head(self.directory)
+        if head is not None and self._size(head.base) >= head.published:
+            return head
+        base = self.bases()[-1]
+        with Segment(self.directory, base) as segment:
+            key = (base, segment.size())
+            if self._scanned is None or self._scanned[0] != key:
+                tail = recovery.scan(segment, None)
+                if tail.problem is not None and not recovery.is_torn(segment, tail):
+                    raise tail.problem
+                self._scanned = (key, LogHead(base, tail.size, tail.size, tail.next_offset))
+        return self._scanned[1]
+
+    def open_segment(self, offset: Offset) -> Segment:
+        """The segment that holds an offset."""
+        while True:
+            bases = self.bases()
+            if offset < bases[0]:
+                raise TailraceError(
+                    "log.below_oldest",
+                    f"offset {offset} is no longer in the log, the oldest is {bases[0]}",
+                    place=Place(self.directory),
+                    hint=f"tailrace log show {bases[0]}",
+                )
+            base = bases[bisect_right(bases, offset) - 1]
+            try:
+                return Segment(self.directory, base)
+            except FileNotFoundError:  # removed between the two looks: look again
+                continue
+
+    def base_after(self, base: Offset) -> Offset | None:
+        """The base of the next segment."""
+        bases = self.bases()
+        at = bisect_right(bases, base)
+        return bases[at] if at < len(bases) else None
+
+    def locate(self, segment: Segment, offset: Offset) -> int:
+        """The position of a frame at most one index interval before an offset. Costs O(log n)."""
+        position = self.index(segment).position_of(offset)
+        return position if self._is_frame(segment, position) else 0
+
+    def index(self, segment: Segment) -> Index:
+        """A segment's sparse index. Every use of it is checked against the segment."""
+        key = (segment.base, segment.size())
+        if key not in self._indexes:
+            found = index.load(segment.path, segment.base)
+            self._indexes.clear()  # one is enough for a reader that moves on, and keeps memory flat
+            self._indexes[key] = found if found is not None else recovery.scan(segment, None).index
+        return self._indexes[key]
+
+    def contents(self, segment: Segment) -> Contents:
+        """A sealed segment's table of contents."""
+        key = (segment.base, segment.size())
+        if key not in self._contents:
+            found = contents.load(segment.path, segment.size())
+            if found is None:
+                tail = recovery.scan(segment, None)
+                if tail.problem is not None:
+                    raise tail.problem
+                found = tail.contents
+            self._contents[key] = found
+        return self._contents[key]
+
+    def _size(self, base: Offset) -> int:
+        try:
+            return os.stat(os.path.join(self.directory, segment_name(base))).st_size
+        except FileNotFoundError:
+            return -1
+
+    def _is_frame(self, segment: Segment, position: int) -> bool:
+        if position == 0:
+            return True
+        try:
+            segment.head_at(position)
+        except TailraceError:
+            return False
+        return True

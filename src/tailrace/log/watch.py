@@ -1,0 +1,59 @@
+"""Waiting for the log to grow without looking all the time: the kernel wakes us when the head file is written.
+
+Where the kernel cannot (another system, a network file system) the file is looked at a few times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import Final, Self
+
+from tailrace.log.head import head_path
+
+if sys.platform == "linux":
+    from inotify_simple import INotify, flags
+
+LOOK_EVERY_S: Final = 0.25
+GATHER_MS: Final = 1
+"""After the first write we wait this long for more, so that many small groups wake a reader once."""
+
+
+class Watch:
+    """Wakes its owner when a log may have grown. Make it before looking at the head, so that no growth is missed."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = head_path(directory)
+        self._inotify: INotify | None = None
+        self._watch()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when the head file was written since the last call, or after a while."""
+        if self._inotify is None:
+            self._watch()
+        pause_s = max(0.0, min(timeout_s, LOOK_EVERY_S))
+        if self._inotify is None:
+            time.sleep(pause_s)
+        else:
+            self._inotify.read(timeout=pause_s * 1000, read_delay=GATHER_MS)
+
+    def close(self) -> None:
+        if self._inotify is not None:
+            self._inotify.close()
+
+    def _watch(self) -> None:
+        if sys.platform != "linux":
+            return
+        inotify = INotify()
+        with contextlib.suppress(OSError):  # no head file yet, or no watches left: then we look now and then
+            inotify.add_watch(self._path, flags.MODIFY)
+            self._inotify = inotify
+            return
+        inotify.close()

@@ -1,0 +1,38 @@
+"""What things are called. Names come from outside, so they are checked before they name anything."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tailrace.errors import TailraceError
+from tailrace.limits import NAME_BYTES_MAX
+
+_FILE_SAFE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
+
+
+def check_name(name: str, what: str) -> str:
+    """Refuse a namespace or destination that is empty, too long, or could be mistaken for a path."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not name:
+        raise _invalid(name, what, "it is empty")
+    if size > NAME_BYTES_MAX:
+        raise _invalid(name, what, f"it has {size} bytes, {NAME_BYTES_MAX} are allowed")
+    if "/" in name or "\\" in name or name in (".", ".."):
+        raise _invalid(name, what, "it looks like a path")
+    if not name.isprintable():
+        raise _invalid(name, what, "it has a character that cannot be printed")
+    return name
+
+
+def check_file_name(name: str, what: str) -> str:
+    """Refuse a consumer name or batch id that is not safe as the name of a file on every system."""
+    check_name(name, what)
+    if not _FILE_SAFE.fullmatch(name):
+        raise _invalid(name, what, "only letters, digits and _ . @ - are allowed, and it may not start with . @ -")
+    return name
+
+
+def _invalid(name: str, what: str, why: str) -> TailraceError:
+    shown = name if len(name) <= 40 else name[:40] + "…"
+    return TailraceError("name.invalid", f"{what} {shown!r} is not a usable name: {why}", hint="choose another name")

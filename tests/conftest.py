@@ -1,0 +1,38 @@
+"""What holds for all tests: how hard hypothesis tries, and that nothing skips where everything must run."""
+
+import os
+from collections.abc import Generator
+from typing import TypeVar
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("long", settings.get_profile("ci"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+NO_SKIP = os.environ.get("TAILRACE_NO_SKIP") == "1"
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that skips, by a mark or by itself, fails where TAILRACE_NO_SKIP=1."""
+    report = yield
+    return _refuse_skip(report)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """So does a module that skips as a whole."""
+    report = yield
+    return _refuse_skip(report)
+
+
+def _refuse_skip(report: Report) -> Report:
+    if NO_SKIP and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"{reason} (nothing may skip here: TAILRACE_NO_SKIP=1)"
+    return report
