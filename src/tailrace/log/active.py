@@ -4,12 +4,12 @@ is the last, writes in large pieces, and can take back a group that did not come
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tailrace.limits import MIB
 from tailrace.log import contents, index
 from tailrace.log.contents import Contents
-from tailrace.log.disk import Disk
+from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.frame import Head, place_head
 from tailrace.log.index import Index
 from tailrace.log.recovery import Tail
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 _WRITE_BYTES: Final = 4 * MIB
 
 
+class End(NamedTuple):
+    """Where complete groups end."""
+
+    position: int
+    offset: Offset
+
+
 class ActiveSegment:
     """The segment that groups are appended to."""
 
@@ -30,9 +37,8 @@ class ActiveSegment:
         self.base = tail.base
         self.name = segment_name(tail.base)
         self.path = os.path.join(directory, self.name)
-        self.size = tail.size
-        """Bytes of complete groups."""
-        self.next_offset = tail.next_offset
+        self.end = End(tail.size, tail.next_offset)
+        """The end of the last complete group; replaced in one step, so that other threads see both or neither."""
         self.index = tail.index
         self.contents = tail.contents
         self._fd = disk.open(self.path)
@@ -57,6 +63,10 @@ class ActiveSegment:
             raise
         return cls(disk, directory, Tail(base, 0, base, Index(), Contents(end=base)))
 
+    @property
+    def next_offset(self) -> Offset:
+        return self.end.offset
+
     def add(self, head: Head, body: ReadableBuffer) -> None:
         """One more frame of the group that is being written."""
         if self._held is not None:
@@ -70,14 +80,14 @@ class ActiveSegment:
         self._queue_frame(*self._held, closes_group=True, batch_ids=batch_ids)
         self._held = None
         self._write_queue()
-        for located in self._group:
-            self.contents.note(located)
-            if self.index.note(located):
-                at = (len(self.index) - 1) * index.ENTRY_BYTES
-                self._disk.write(self._index_fd, [self.index.last_entry()], at)
+        with disk_errors("writing the index", self.path):
+            for located in self._group:
+                self.contents.note(located)
+                if self.index.note(located):
+                    at = (len(self.index) - 1) * index.ENTRY_BYTES
+                    self._disk.write(self._index_fd, [self.index.last_entry()], at)
         self._group.clear()
-        self.size = self._written
-        self.next_offset = self._group_end
+        self.end = End(self._written, self._group_end)
 
     def abandon_group(self) -> None:
         """Take back what was written of a group that did not come to its end."""
@@ -85,10 +95,9 @@ class ActiveSegment:
         self._group.clear()
         self._queue.clear()
         self._queued_bytes = 0
-        if self._written > self.size:
-            self._disk.truncate(self._fd, self.size)
-        self._written = self.size
-        self._group_end = self.next_offset
+        if self._written > self.end.position:
+            self._disk.truncate(self._fd, self.end.position)
+        self._written, self._group_end = self.end
 
     def sync(self) -> None:
         self._disk.sync(self._fd)
@@ -115,6 +124,7 @@ class ActiveSegment:
     def _write_queue(self) -> None:
         at = self._written
         self._written += self._queued_bytes  # even a failed write may have left bytes that have to be taken back
-        self._disk.write(self._fd, self._queue, at)
+        with disk_errors("writing a group", self.path):
+            self._disk.write(self._fd, self._queue, at)
         self._queue.clear()
         self._queued_bytes = 0

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import SEGMENT_BYTES_DEFAULT
 from tailrace.log import contents, recovery
-from tailrace.log.active import ActiveSegment
+from tailrace.log.active import ActiveSegment, End
 from tailrace.log.batch import Batch, batches_of, encode_frame
-from tailrace.log.disk import Disk, disk_error
+from tailrace.log.disk import Disk, disk_error, disk_errors
 from tailrace.log.frame import Codec, Head
 from tailrace.log.head import HeadWriter, LogHead, read_head
 from tailrace.log.lock import Lock, LockHeld
@@ -77,14 +77,26 @@ class Group:
 
     def add_frame(self, head: Head, body: ReadableBuffer) -> None:
         """Append a frame that was encoded elsewhere."""
-        with _disk_errors("writing the log", self._active.path):
-            self._active.add(head, body)
+        self._active.add(head, body)
+
+
+class Pending:
+    """A group that is written but perhaps not durable yet."""
+
+    def __init__(self, log: CommitLog, offsets: OffsetRange) -> None:
+        self._log = log
+        self.range = offsets
+
+    def wait(self) -> OffsetRange:
+        """Return when the group is as durable as the log's configuration promises; only then is it acknowledged (I1)."""
+        self._log._acknowledge(self.range.end)
+        return self.range
 
 
 class CommitLog:
     """A log directory open for writing. Use `CommitLog.open`; close it, or use it as a context manager.
 
-    Threads may share it: groups take turns.
+    Threads may share it. They take turns in writing; one sync makes all groups durable that were written before it.
     """
 
     def __init__(
@@ -96,17 +108,20 @@ class CommitLog:
         self._disk = disk
         self._lock = lock
         self._active = active
-        self._durable = active.size
+        self._durable = active.end
         self._head = HeadWriter(disk, directory)
         self._turn = threading.RLock()
+        """Held while a group is written. Taken before `_syncing` when both are needed."""
+        self._syncing = threading.Lock()
+        """Held while the active segment is synced and published."""
         self._failure: TailraceError | None = None
         self._closed = threading.Event()
         self._known_batches: dict[str, OffsetRange] | None = None
-        self._publish()
+        self._has_news = threading.Event()
         self._syncer: threading.Thread | None = None
+        self._publish(active.end)
         if config.sync_every_s:
-            self._syncer = threading.Thread(target=self._sync_regularly, name="tailrace-log-sync", daemon=True)
-            self._syncer.start()
+            self._start_syncer()
 
     @classmethod
     def open(
@@ -116,7 +131,7 @@ class CommitLog:
         path = os.path.abspath(directory)
         disk = disk or Disk()
         lock = Lock(os.path.join(path, LOCK_NAME))
-        with _disk_errors("opening the log", path):
+        with disk_errors("opening the log", path):
             disk.make_directory(path)
             try:
                 report = recovery.Report(previous_writer=lock.acquire())
@@ -156,13 +171,18 @@ class CommitLog:
 
         With a batch id the append is idempotent: a group that the log has already is not appended again.
         """
-        with self._turn:
-            if batch_id is not None and (known := self._batches().get(check_file_name(batch_id, "batch id"))):
-                return known
-            with self.group(batch_id) as group:
-                for batch in batches:
-                    group.add(batch)
-        return group.range
+        return self._write(batches, batch_id).wait()
+
+    def append_soon(self, batches: Iterable[Batch], *, batch_id: str | None = None) -> Pending:
+        """Like `append`, but return as soon as the group is written; it is synced while the caller makes the next one.
+
+        Nothing is acknowledged, and no reader sees the group, before it is durable.
+        """
+        pending = self._write(batches, batch_id)
+        if self.config.sync_every_s == 0:
+            self._start_syncer()
+            self._has_news.set()
+        return pending
 
     def append_messages(self, messages: Iterable[Message], mode: Mode = Mode.SYNC) -> OffsetRange:
         """Append messages as one commit group, in the order given."""
@@ -170,58 +190,39 @@ class CommitLog:
 
     def publish(self, batch_id: str, staged: Sequence[Staged]) -> OffsetRange:
         """Append what tasks have staged for a batch as one commit group, in the order given. Idempotent by batch id."""
+        staging = self.staging
         with self._turn:
-            staging = self.staging
             known = self._batches().get(check_file_name(batch_id, "batch id"))
             if known is None:
-                with self.group(batch_id) as group:
+                with self._writing_group(batch_id) as group:
                     for part in staged:
                         for head, body in staging.frames(batch_id, part):
                             group.add_frame(head, body)
                 known = group.range
-            staging.discard(batch_id)
+        self._acknowledge(known.end)
+        staging.discard(batch_id)
         return known
 
     @contextlib.contextmanager
-    def group(self, batch_id: str | None = None) -> Iterator[Group]:
+    def group(self) -> Iterator[Group]:
         """A commit group that is written while it is made, so that it may be larger than memory.
 
-        An exception in the body takes the group back. Other threads wait until the group is complete.
+        An exception in the body takes the group back. It is durable when the `with` block is left.
         """
-        with self._turn:
-            self._check_usable()
-            self._roll_when_full()
-            active = self._active
-            group = Group(active, self.config.codec)
-            try:
-                yield group
-                with _disk_errors("writing the log", active.path):
-                    active.finish_group((batch_id,) if batch_id else ())
-            except BaseException:
-                self._abandon_group()
-                raise
-            group.range = OffsetRange(group.range.first, active.next_offset)
-            if group.range.end == group.range.first:
-                return
-            if self.config.sync_every_s == 0:
-                self._sync()
-            self._publish()
-            if batch_id is not None and self._known_batches is not None:
-                self._known_batches[batch_id] = group.range
+        with self._writing_group(None) as group:
+            yield group
+        self._acknowledge(group.range.end)
 
     def sync(self) -> None:
         """Everything appended so far is on disk when this returns, whatever the configuration."""
-        with self._turn:
-            self._check_usable()
-            if self._durable < self._active.size:
-                self._sync()
-                self._publish()
+        self._check_usable()
+        self._make_durable(self._active.end.offset)
 
     def roll(self) -> None:
         """Seal the active segment now, unless it is empty, so that it can be compacted or removed."""
         with self._turn:
             self._check_usable()
-            if self._active.size:
+            if self._active.end.position:
                 self._roll()
 
     def close(self) -> None:
@@ -229,49 +230,79 @@ class CommitLog:
         with self._turn:
             if self._closed.is_set():
                 return
-            self._closed.set()
             try:
-                if self._failure is None and self._durable < self._active.size:
-                    self._sync()
-                    self._publish()
+                if self._failure is None:
+                    self._make_durable(self._active.end.offset)
             finally:
-                self._active.close()
-                self._head.close()
+                self._closed.set()
+                self._has_news.set()
+                with self._syncing:
+                    self._active.close()
+                    self._head.close()
                 if self._failure is None:
                     self._lock.release()
                 else:
                     self._lock.abandon()
-        if self._syncer is not None and self._syncer is not threading.current_thread():
+        if self._syncer is not None:
             self._syncer.join()
 
-    def _check_usable(self) -> None:
-        if self._closed.is_set():
-            raise TailraceError("log.closed", "the log was closed", place=Place(self.directory), hint="open it again")
-        if self._failure is not None:
-            raise TailraceError(
-                "log.failed",
-                f"the log stopped after an error: {self._failure.what}",
-                place=self._failure.place,
-                hint="mend the cause, then open the log again",
-            ) from self._failure
+    def _write(self, batches: Iterable[Batch], batch_id: str | None) -> Pending:
+        with self._turn:
+            if batch_id is not None and (known := self._batches().get(check_file_name(batch_id, "batch id"))):
+                return Pending(self, known)
+            with self._writing_group(batch_id) as group:
+                for batch in batches:
+                    group.add(batch)
+        return Pending(self, group.range)
 
-    def _roll_when_full(self) -> None:
-        if self._active.size >= self.config.segment_bytes:
-            self._roll()
+    @contextlib.contextmanager
+    def _writing_group(self, batch_id: str | None) -> Iterator[Group]:
+        with self._turn:
+            self._check_usable()
+            if self._active.end.position >= self.config.segment_bytes:
+                self._roll()
+            active = self._active
+            group = Group(active, self.config.codec)
+            try:
+                yield group
+                active.finish_group((batch_id,) if batch_id else ())
+            except BaseException:
+                self._abandon_group()
+                raise
+            group.range = OffsetRange(group.range.first, active.next_offset)
+            if batch_id is not None and self._known_batches is not None:
+                self._known_batches[batch_id] = group.range
+
+    def _acknowledge(self, end: Offset) -> None:
+        """Return when groups up to `end` may be called written."""
+        if self.config.sync_every_s == 0:
+            self._make_durable(end)
+            return
+        with self._syncing:
+            self._check_usable()
+            self._publish(self._active.end)
+
+    def _make_durable(self, end: Offset) -> None:
+        """Sync, unless another thread's sync has covered it already, then publish (I1)."""
+        with self._syncing:
+            if self._durable.offset >= end:
+                return
+            self._check_usable()
+            written = self._active.end
+            self._sync()
+            self._durable = written
+            self._publish(written)
 
     def _roll(self) -> None:
         """1. The old segment is durable. 2. Its side files are there. 3. The new one is durable. 4. Publish it."""
         old = self._active
-        if self._durable < old.size:
-            self._sync()
-        with _disk_errors("writing the log", old.path):
+        self._make_durable(old.end.offset)
+        with self._syncing, disk_errors("starting a new segment", old.path):
             old.seal()
             self._active = ActiveSegment.create(self._disk, self.directory, old.next_offset)
-        self._durable = 0
-        old.close()
-        self._publish()
-        if self._known_batches is not None:
-            self._known_batches.update(_ranges(old.contents.batches))
+            old.close()
+            self._durable = self._active.end
+            self._publish(self._active.end)
 
     def _abandon_group(self) -> None:
         try:
@@ -290,22 +321,36 @@ class CommitLog:
                 hint="check the disk (dmesg), then open the log again: it recovers by itself",
             )
             raise self._failure from error
-        self._durable = self._active.size
 
-    def _publish(self) -> None:
-        active = self._active
-        with _disk_errors("writing the log", active.path):
-            self._head.publish(LogHead(active.base, active.size, self._durable, active.next_offset))
+    def _publish(self, end: End) -> None:
+        with disk_errors("publishing a group", self.directory):
+            self._head.publish(LogHead(self._active.base, end.position, self._durable.position, end.offset))
 
-    def _sync_regularly(self) -> None:
-        while not self._closed.wait(self.config.sync_every_s):
-            with self._turn:
-                if self._closed.is_set() or self._failure is not None:
-                    return
-                if self._durable < self._active.size:
-                    with contextlib.suppress(TailraceError):  # kept in _failure: the next append reports it
-                        self._sync()
-                        self._publish()
+    def _check_usable(self) -> None:
+        if self._closed.is_set():
+            raise TailraceError("log.closed", "the log was closed", place=Place(self.directory), hint="open it again")
+        if self._failure is not None:
+            raise TailraceError(
+                "log.failed",
+                f"the log stopped after an error: {self._failure.what}",
+                place=self._failure.place,
+                hint="mend the cause, then open the log again",
+            ) from self._failure
+
+    def _start_syncer(self) -> None:
+        if self._syncer is None:
+            self._syncer = threading.Thread(target=self._sync_in_background, name="tailrace-log-sync", daemon=True)
+            self._syncer.start()
+
+    def _sync_in_background(self) -> None:
+        while not self._closed.is_set() and self._failure is None:
+            if self.config.sync_every_s:
+                self._closed.wait(self.config.sync_every_s)
+            else:
+                self._has_news.wait()
+                self._has_news.clear()
+            with contextlib.suppress(TailraceError):  # kept in _failure: whoever waits or appends next is told
+                self._make_durable(self._active.end.offset)
 
     def _batches(self) -> dict[str, OffsetRange]:
         """The batch ids of all groups in the log, read from the segments once."""
@@ -332,11 +377,3 @@ def _open_active(disk: Disk, directory: str, report: recovery.Report) -> ActiveS
 
 def _ranges(batches: dict[str, tuple[int, int]]) -> dict[str, OffsetRange]:
     return {batch_id: OffsetRange(Offset(first), Offset(end)) for batch_id, (first, end) in batches.items()}
-
-
-@contextlib.contextmanager
-def _disk_errors(doing: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise disk_error(error, doing, path) from error

@@ -117,6 +117,21 @@ def disk_error(error: OSError, doing: str, path: str) -> TailraceError:
     )
 
 
+class disk_errors:  # noqa: N801  used as a statement
+    """Within it the operating system's refusals become ours. A class, since it is entered for every group."""
+
+    def __init__(self, doing: str, path: str) -> None:
+        self._doing = doing
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise disk_error(error, self._doing, self._path) from error
+
+
 def read_exactly(fd: int, size: int, at: int) -> bytes:
     """`size` bytes at a position, or fewer when the file ends before."""
     parts: list[bytes] = []

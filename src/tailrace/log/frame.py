@@ -9,10 +9,9 @@ Everything here works on headers: no Arrow is decoded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from isal import isal_zlib
 
@@ -77,9 +76,8 @@ class ShortFrame(Exception):
         self.needed = needed
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """All that a frame says before its body."""
+class Head(NamedTuple):
+    """All that a frame says before its body. A tuple, because millions are made."""
 
     offset: Offset
     span: int
@@ -122,24 +120,28 @@ def crc32(data: ReadableBuffer, start: int = 0) -> int:
     return isal_zlib.crc32(data, start)
 
 
-def encode_head(head: Head) -> bytes:
-    """The head of a batch frame; the frame is this and then the body. `head_bytes` is not looked at."""
+def place_head(head: Head, *, offset: int, closes_group: bool, batch_ids: tuple[str, ...] = ()) -> tuple[Head, bytes]:
+    """A batch frame at its place in the log, and its encoded head; the frame is that and then the body."""
     key = head.namespace.encode()
-    tags = b"".join(
-        _TAG.pack(kind, len(value)) + value
-        for kind, values in ((Tag.DESTINATION, head.destinations), (Tag.BATCH_ID, head.batch_ids))
-        for value in (text.encode() for text in values)
-    )
-    envelope_bytes = ENVELOPE_BYTES + len(tags)
-    data_bytes = envelope_bytes + head.body_bytes
-    frame_bytes = HEAD_BYTES_MIN + len(key) + data_bytes
-    if frame_bytes > FRAME_BYTES_MAX or len(tags) > TAGS_BYTES_MAX or head.count > FRAME_ROWS_MAX:
+    tags = _encode_tags(head.destinations, batch_ids)
+    head_bytes = HEAD_BYTES_MIN + len(key) + ENVELOPE_BYTES + len(tags)
+    if head_bytes + head.body_bytes > FRAME_BYTES_MAX or len(tags) > TAGS_BYTES_MAX or head.count > FRAME_ROWS_MAX:
         raise TailraceError(
             "log.frame_too_long",
-            f"a frame of {head.count} messages of {head.namespace!r} would have {frame_bytes} bytes, {len(tags)} of"
-            f" them tags; {FRAME_BYTES_MAX} bytes, {TAGS_BYTES_MAX} of tags and {FRAME_ROWS_MAX} messages are allowed",
+            f"a frame of {head.count} messages of {head.namespace!r} would have {head_bytes + head.body_bytes} bytes,"
+            f" {len(tags)} of them tags; {FRAME_BYTES_MAX} bytes, {TAGS_BYTES_MAX} of tags and {FRAME_ROWS_MAX}"
+            " messages are allowed",
             hint="append smaller messages, or fewer at a time",
         )
+    placed = head._replace(
+        offset=Offset(offset), closes_group=closes_group, batch_ids=batch_ids, head_bytes=head_bytes
+    )
+    return placed, _encode_head(placed, key, tags)
+
+
+def _encode_head(head: Head, key: bytes, tags: bytes) -> bytes:
+    envelope_bytes = ENVELOPE_BYTES + len(tags)
+    data_bytes = envelope_bytes + head.body_bytes
     op = _OP_MIXED if head.op is None else head.op
     flags = head.mode | op << _OP_SHIFT | _BATCH | (_LAST if head.closes_group else 0)
     encoded = bytearray(
@@ -159,13 +161,12 @@ def encode_head(head: Head) -> bytes:
     return bytes(encoded)
 
 
-def place_head(
-    head: Head, *, offset: int, closes_group: bool, batch_ids: tuple[str, ...] = ()
-) -> tuple[Head, bytes]:
-    """The same frame at its place in the log, and its encoded head."""
-    placed = replace(head, offset=Offset(offset), closes_group=closes_group, batch_ids=batch_ids)
-    encoded = encode_head(placed)
-    return replace(placed, head_bytes=len(encoded)), encoded
+def _encode_tags(destinations: tuple[str, ...], batch_ids: tuple[str, ...]) -> bytes:
+    return b"".join(
+        _TAG.pack(kind, len(value)) + value
+        for kind, values in ((Tag.DESTINATION, destinations), (Tag.BATCH_ID, batch_ids))
+        for value in (text.encode() for text in values)
+    )
 
 
 def hole(*, offset: int, span: int, timestamp: int, closes_group: bool, batch_ids: tuple[str, ...]) -> Head:

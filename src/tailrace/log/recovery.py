@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from itertools import pairwise
 from struct import Struct
 from typing import Final
 
@@ -78,7 +79,7 @@ def remove_drafts(disk: Disk, directory: str, report: Report) -> None:
 
 def check_sealed(disk: Disk, directory: str, bases: list[Offset], report: Report) -> None:
     """Every sealed segment ends where the next one begins, and has its side files."""
-    for base, following in zip(bases, bases[1:], strict=False):
+    for base, following in pairwise(bases):
         with Segment(directory, base) as segment:
             extent = sealed_extent(disk, segment, report)
             check_joint(segment, extent, following)

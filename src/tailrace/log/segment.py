@@ -5,26 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from tailrace.errors import Place, TailraceError
-from tailrace.limits import MIB
+from tailrace.limits import KIB
 from tailrace.log.disk import read_exactly
 from tailrace.log.frame import Head, ShortFrame, crc32, parse_head
 from tailrace.message import Offset
 
 SUFFIX: Final = ".log"
 _NAME: Final = re.compile(r"(\d{20})\.log")
-_HEADS_CHUNK_BYTES: Final = 64 << 10
-_FRAMES_CHUNK_BYTES: Final = 4 * MIB
+_CHUNK_BYTES: Final = 64 * KIB
 
 
 _NO_BODY: Final = memoryview(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(NamedTuple):
     """A frame's head, where it starts in its file and, when it was asked for, its body."""
 
     position: int
@@ -92,25 +89,27 @@ class FrameFile:
     def body_of(self, located: Located) -> memoryview:
         """The body of a frame, its checksum right."""
         body = memoryview(self.bytes_at(located.position + located.head.head_bytes, located.head.body_bytes))
-        return self._checked(located.position, located.head, body)
+        self._check_body(located.position, located.head, body)
+        return body
 
     def _walk(self, position: int, end: int | None, *, bodies: bool) -> Iterator[Located]:
-        """Frames up to `end` (the file's end when None). Ends before a frame that is not wholly there only by raising:
-        the caller decides whether a torn frame is a tail to cut or damage."""
+        """Frames up to `end` (the file's end when None). Raises at a frame that is not wholly there: the caller decides
+        whether that is a tail to cut or damage.
+
+        Small frames are cut out of one chunk; the body of a large one is read by itself, while it fits the cache.
+        """
         limit = self.size() if end is None else end
-        chunk_bytes = _FRAMES_CHUNK_BYTES if bodies else _HEADS_CHUNK_BYTES
-        chunk, chunk_at = memoryview(b""), position
+        chunk, chunk_at = _NO_BODY, position
         needed = 0
         while position < limit:
-            if position >= chunk_at + len(chunk) or position + needed > chunk_at + len(chunk):
-                wanted = min(max(needed, chunk_bytes), limit - position)
-                chunk, chunk_at = memoryview(self.bytes_at(position, wanted)), position
-                if len(chunk) < needed or not chunk:
+            at = position - chunk_at
+            if at + max(needed, 1) > len(chunk):
+                chunk = memoryview(self.bytes_at(position, min(max(needed, _CHUNK_BYTES), limit - position)))
+                chunk_at, at = position, 0
+                if len(chunk) < max(needed, 1):
                     raise self._torn(position)
             try:
-                head = parse_head(chunk, position - chunk_at, file=self.name, position=position)
-                if bodies and position + head.frame_bytes > chunk_at + len(chunk):
-                    raise ShortFrame(head.frame_bytes)
+                head = parse_head(chunk, at, file=self.name, position=position)
             except ShortFrame as short:
                 if short.needed <= needed or position + short.needed > limit:
                     raise self._torn(position) from None
@@ -118,15 +117,17 @@ class FrameFile:
                 continue
             if position + head.frame_bytes > limit:
                 raise self._torn(position, head.offset)
-            needed = 0
             body = _NO_BODY
             if bodies:
-                start = position - chunk_at + head.head_bytes
-                body = self._checked(position, head, chunk[start : start + head.body_bytes])
+                body = chunk[at + head.head_bytes : at + head.frame_bytes]
+                if len(body) < head.body_bytes:
+                    body = memoryview(self.bytes_at(position + head.head_bytes, head.body_bytes))
+                self._check_body(position, head, body)
             yield Located(position, head, body)
             position += head.frame_bytes
+            needed = 0
 
-    def _checked(self, position: int, head: Head, body: memoryview) -> memoryview:
+    def _check_body(self, position: int, head: Head, body: memoryview) -> None:
         if len(body) < head.body_bytes:
             raise self._torn(position, head.offset)
         if head.is_batch and crc32(body) != head.body_crc:
@@ -136,7 +137,6 @@ class FrameFile:
                 place=self.place(position, head.offset),
                 hint="tailrace log verify",
             )
-        return body
 
     def _torn(self, position: int, offset: int | None = None) -> TailraceError:
         return TailraceError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -58,11 +59,17 @@ class SelectedFrame:
 
     def rows(self) -> pa.RecordBatch:
         """The wanted messages as columns."""
-        return self._wanted()[0]
+        rows = self._stored()
+        kept = self._kept(rows)
+        rows = rows if kept is None else rows.filter(kept)
+        return rows.drop_columns(["offset"]) if "offset" in rows.schema.names else rows
 
     def offsets(self) -> pa.Int64Array:
         """The offsets of `rows`."""
-        return self._wanted()[1]
+        rows = self._stored()
+        kept = self._kept(rows)
+        offsets = self._stored_offsets(rows)
+        return offsets if kept is None else offsets.filter(kept)
 
     def entries(self) -> Iterator[Entry]:
         """The wanted messages one by one."""
@@ -71,45 +78,50 @@ class SelectedFrame:
             return
         from tailrace.log.batch import message_rows
 
-        rows, offsets = self._wanted()
-        messages = message_rows(rows, self.head.namespace, self.head.origin)
-        for offset, message in zip(offsets.to_pylist(), messages, strict=True):
+        messages = message_rows(self.rows(), self.head.namespace, self.head.origin)
+        for offset, message in zip(self.offsets().to_pylist(), messages, strict=True):
             yield Entry(offset, self.head.mode, message)
 
-    def _wanted(self) -> tuple[pa.RecordBatch, pa.Int64Array]:
+    def _kept(self, rows: pa.RecordBatch) -> pa.BooleanArray | None:
+        """Which of the stored messages are wanted; None when all are."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        rows, offsets = self._stored()
+        masks: list[pa.BooleanArray] = []
         if self.start > self.head.offset or self.end < self.head.end:
-            kept = pc.and_(pc.greater_equal(offsets, self.start), pc.less(offsets, self.end))
-            rows, offsets = rows.filter(kept), offsets.filter(kept)
-        if self.selection.destination is not None and "destinations" in rows.schema.names:
+            offsets = self._stored_offsets(rows)
+            masks.append(pc.greater_equal(offsets, pa.scalar(self.start, pa.int64())))
+            masks.append(pc.less(offsets, pa.scalar(self.end, pa.int64())))
+        if self.selection.destination is not None:
             destinations = rows.column("destinations").to_pylist()
-            kept = pa.array([self.selection.destination in (names or ()) for names in destinations], pa.bool_())
-            rows, offsets = rows.filter(kept), offsets.filter(kept)
+            masks.append(pa.array([self.selection.destination in (names or ()) for names in destinations], pa.bool_()))
         if self.selection.since is not None:
-            kept = pc.greater(rows.column("lsn"), self.selection.since.get(self.head.origin, Lsn(0)))
-            rows, offsets = rows.filter(kept), offsets.filter(kept)
-        return rows, offsets
+            known = self.selection.since.get(self.head.origin, 0)
+            masks.append(pc.greater(rows.column("lsn"), pa.scalar(known, pa.int64())))
+        return functools.reduce(pc.and_, masks) if masks else None
 
-    def _stored(self) -> tuple[pa.RecordBatch, pa.Int64Array]:
+    def _stored_offsets(self, rows: pa.RecordBatch) -> pa.Int64Array:
+        import pyarrow as pa
+
+        if "offset" in rows.schema.names:
+            return rows.column("offset")
+        return pa.array(range(self.head.offset, self.head.offset + self.head.count), pa.int64())
+
+    def _stored(self) -> pa.RecordBatch:
         import pyarrow as pa
 
         from tailrace.log.batch import batches_of, decode_body
 
         if not self.head.is_batch:
             (batch,) = batches_of([self._plain()], self.head.mode)
-            return batch.rows, pa.array([self.head.offset], pa.int64())
+            return batch.rows
         try:
             rows = decode_body(self.body)
         except (pa.ArrowInvalid, OSError, StopIteration) as error:
             raise self._corrupt(f"a frame's body is no Arrow batch: {error}") from error
         if rows.num_rows != self.head.count:
             raise self._corrupt(f"a frame says {self.head.count} messages but holds {rows.num_rows}")
-        if "offset" in rows.schema.names:
-            return rows.drop_columns(["offset"]), rows.column("offset")
-        return rows, pa.array(range(self.head.offset, self.head.offset + self.head.count), pa.int64())
+        return rows
 
     def plain_data(self) -> Any:
         """The JSON document of a plain frame."""
