@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.ipc as ipc
+from pyarrow import ipc
 
 from tailrace.errors import TailraceError
 from tailrace.limits import COMPRESS_BYTES_MIN, FRAME_BYTES_MAX, FRAME_ROWS_MAX, U64_MAX
@@ -35,8 +35,11 @@ _COLUMNS: Final[dict[str, pa.DataType]] = {
     "offset": pa.int64(),
 }
 _REQUIRED: Final = ("op", "timestamp", "lsn", "data")
-_ARROW_CODECS: Final = {Codec.NONE: None, Codec.LZ4: "lz4", Codec.ZSTD: "zstd"}
-_WRITE_OPTIONS: Final = {codec: ipc.IpcWriteOptions(compression=name) for codec, name in _ARROW_CODECS.items()}
+_WRITE_OPTIONS: Final = {
+    Codec.NONE: ipc.IpcWriteOptions(),
+    Codec.LZ4: ipc.IpcWriteOptions(compression="lz4"),
+    Codec.ZSTD: ipc.IpcWriteOptions(compression="zstd"),
+}
 _READ_OPTIONS: Final = ipc.IpcReadOptions(use_threads=False)
 """Handing columns to other threads costs more than it brings for batches that fit the cache."""
 
@@ -91,7 +94,7 @@ def batch_of(
     """A batch in which every row had the same thing happen to it at the same time, as in a copy."""
     rows = data if isinstance(data, pa.StructArray) else data.to_struct_array()
     count = len(rows)
-    columns = {
+    columns: dict[str, pa.Array[Any]] = {
         "op": pa.repeat(pa.scalar(int(op), pa.int8()), count),
         "timestamp": pa.repeat(pa.scalar(timestamp, TIMESTAMP), count),
         "lsn": pa.array(range(first_lsn, first_lsn + count), pa.int64()),
@@ -141,7 +144,7 @@ def encode_frame(batch: Batch, codec: Codec) -> tuple[Head, pa.Buffer]:
     head = Head(
         offset=Offset(0),
         span=len(batch),
-        count=len(batch),
+        messages=len(batch),
         timestamp=Micros(highest_timestamp),
         mode=batch.mode,
         op=common_op(batch),
@@ -169,33 +172,28 @@ def decode_body(body: Any) -> pa.RecordBatch:
 
 def message_rows(rows: pa.RecordBatch, namespace: str, origin: NodeId) -> Iterator[Message]:
     """The messages of a batch, one by one."""
-    columns = {name: rows.column(name) for name in rows.schema.names}
-    count = rows.num_rows
-    ops = columns["op"].to_pylist()
-    timestamps = columns["timestamp"].cast(pa.int64()).to_pylist()
-    lsns = columns["lsn"].to_pylist()
-    data = columns["data"].to_pylist()
-    txs = columns["tx"].to_pylist() if "tx" in columns else [None] * count
-    before = columns["before"].to_pylist() if "before" in columns else [None] * count
-    destinations = columns["destinations"].to_pylist() if "destinations" in columns else [None] * count
-    for at in range(count):
+    columns: dict[str, list[Any]] = {name: [None] * rows.num_rows for name in ("tx", "destinations", "before")}
+    for name in rows.schema.names:
+        column = rows.column(name)
+        columns[name] = (column.view(pa.int64()) if name == "timestamp" else column).to_pylist()
+    for at in range(rows.num_rows):
         yield Message(
-            op=Op(ops[at]),
-            timestamp=timestamps[at],
+            op=Op(columns["op"][at]),
+            timestamp=columns["timestamp"][at],
             namespace=namespace,
-            data=data[at],
-            before=before[at],
+            data=columns["data"][at],
+            before=columns["before"][at],
             origin=origin,
-            lsn=lsns[at],
-            tx=txs[at],
-            destinations=tuple(destinations[at] or ()),
+            lsn=columns["lsn"][at],
+            tx=columns["tx"][at],
+            destinations=tuple(columns["destinations"][at] or ()),
         )
 
 
 def common_op(batch: Batch) -> Op | None:
     """The op that all rows have in common. Refuses a number that is no op (I10)."""
     lowest, highest = _range(batch, "op")
-    if not (Op.INSERT <= lowest and highest <= Op.NOOP):
+    if lowest < Op.INSERT or highest > Op.NOOP:
         raise TailraceError(
             "log.op_unknown",
             f"op {highest if highest > Op.NOOP else lowest} of a message of {batch.namespace!r} is unknown",
@@ -249,7 +247,7 @@ def _columns(run: list[Message]) -> pa.RecordBatch:
     for message in run:
         for destination in message.destinations:
             check_name(destination, "destination")
-    columns: dict[str, pa.Array] = {
+    columns: dict[str, pa.Array[Any]] = {
         "op": pa.array([message.op for message in run], pa.int8()),
         "timestamp": pa.array([message.timestamp for message in run], TIMESTAMP),
         "lsn": pa.array([message.lsn for message in run], pa.int64()),
@@ -264,10 +262,11 @@ def _columns(run: list[Message]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _structs(rows: list[Row | None]) -> pa.Array:
+def _structs(rows: list[Row | None]) -> pa.Array[Any]:
     if all(row is None for row in rows):
         return pa.nulls(len(rows), pa.struct([]))
-    array = pa.array(rows)
+    documents: list[Any] = rows
+    array: pa.Array[Any] = pa.array(documents)
     if not pa.types.is_struct(array.type):
         raise pa.ArrowTypeError(f"data is {array.type}, not a document")
     return array
@@ -284,7 +283,7 @@ def _same(kept: Any, given: Any) -> bool:
         return kept.keys() == given.keys() and all(_same(kept[name], given[name]) for name in given)
     if isinstance(given, list | tuple) and isinstance(kept, list):
         return len(kept) == len(given) and all(map(_same, kept, given))
-    return type(kept) is type(given) and (kept == given or kept != kept)
+    return type(kept) is type(given) and (kept == given or repr(kept) == repr(given))
 
 
 def _check_schema(namespace: str, schema: pa.Schema) -> None:
@@ -303,4 +302,5 @@ def _check_schema(namespace: str, schema: pa.Schema) -> None:
 
 
 def _invalid(namespace: str, why: str) -> TailraceError:
-    return TailraceError("message.invalid", f"messages of {namespace!r} cannot be logged: {why}", hint="mend the source")
+    what = f"messages of {namespace!r} cannot be logged: {why}"
+    return TailraceError("message.invalid", what, hint="mend the source")

@@ -88,7 +88,7 @@ class Pending:
         self.range = offsets
 
     def wait(self) -> OffsetRange:
-        """Return when the group is as durable as the log's configuration promises; only then is it acknowledged (I1)."""
+        """Return when the group is as durable as the configuration promises; only then is it acknowledged (I1)."""
         self._log._acknowledge(self.range.end)
         return self.range
 
@@ -136,9 +136,8 @@ class CommitLog:
             try:
                 report = recovery.Report(previous_writer=lock.acquire())
             except LockHeld as held:
-                raise TailraceError(
-                    "log.locked", f"the log is being written by {held}", place=Place(path), hint="stop that writer first"
-                ) from None
+                what = f"the log is being written by {held}"
+                raise TailraceError("log.locked", what, place=Place(path), hint="stop that writer first") from None
             try:
                 active = _open_active(disk, path, report)
                 log = cls(path, config or LogConfig(), disk, lock, active, report)

@@ -92,14 +92,14 @@ class Contents:
             self.group_start = None
         if head.is_hole:
             return
-        self.messages += head.count
+        self.messages += head.messages
         self.earliest = head.timestamp if self.earliest is None else min(self.earliest, head.timestamp)
         self.latest = max(self.latest, head.timestamp)
         presence = self.namespaces.get(head.namespace)
         if presence is None:
             presence = self.namespaces[head.namespace] = Presence(head.offset, head.offset)
         presence.last = head.end - 1
-        presence.messages += head.count
+        presence.messages += head.messages
         presence.bytes += head.frame_bytes
         low, high = self.origins.get(head.origin, (head.first_lsn, head.last_lsn))
         self.origins[head.origin] = (min(low, head.first_lsn), max(high, head.last_lsn))

@@ -97,4 +97,3 @@ class Cursor:
             recovery.check_joint(segment, extent, following)
             self.next_offset = max(self.next_offset, following)
         self.close()
-

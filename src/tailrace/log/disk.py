@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
+DRAFT_SUFFIX: Final = ".tmp"
 _IOV_MAX: Final = 1024
 
 
@@ -88,7 +89,7 @@ class Disk:
         self.sync_directory(os.path.dirname(path))
 
     def _draft(self, path: str, content: bytes, *, sync: bool) -> str:
-        draft = path + ".tmp"
+        draft = f"{path}.{os.getpid()}{DRAFT_SUFFIX}"
         if os.path.lexists(draft):
             self.remove(draft)
         fd = self.create(draft)

@@ -82,7 +82,7 @@ class Head(NamedTuple):
     offset: Offset
     span: int
     """How many offsets the frame covers: the next frame starts at `offset + span`."""
-    count: int
+    messages: int
     """How many messages it holds; fewer than `span` after compaction, none in a hole."""
     timestamp: Micros
     mode: Mode
@@ -112,7 +112,7 @@ class Head(NamedTuple):
 
     @property
     def is_hole(self) -> bool:
-        return self.count == 0
+        return self.messages == 0
 
 
 def crc32(data: ReadableBuffer, start: int = 0) -> int:
@@ -125,17 +125,15 @@ def place_head(head: Head, *, offset: int, closes_group: bool, batch_ids: tuple[
     key = head.namespace.encode()
     tags = _encode_tags(head.destinations, batch_ids)
     head_bytes = HEAD_BYTES_MIN + len(key) + ENVELOPE_BYTES + len(tags)
-    if head_bytes + head.body_bytes > FRAME_BYTES_MAX or len(tags) > TAGS_BYTES_MAX or head.count > FRAME_ROWS_MAX:
+    if head_bytes + head.body_bytes > FRAME_BYTES_MAX or len(tags) > TAGS_BYTES_MAX or head.messages > FRAME_ROWS_MAX:
         raise TailraceError(
             "log.frame_too_long",
-            f"a frame of {head.count} messages of {head.namespace!r} would have {head_bytes + head.body_bytes} bytes,"
-            f" {len(tags)} of them tags; {FRAME_BYTES_MAX} bytes, {TAGS_BYTES_MAX} of tags and {FRAME_ROWS_MAX}"
-            " messages are allowed",
+            f"a frame of {head.messages} messages of {head.namespace!r} would have"
+            f" {head_bytes + head.body_bytes} bytes, {len(tags)} of them tags; {FRAME_BYTES_MAX} bytes,"
+            f" {TAGS_BYTES_MAX} of tags and {FRAME_ROWS_MAX} messages are allowed",
             hint="append smaller messages, or fewer at a time",
         )
-    placed = head._replace(
-        offset=Offset(offset), closes_group=closes_group, batch_ids=batch_ids, head_bytes=head_bytes
-    )
+    placed = head._replace(offset=Offset(offset), closes_group=closes_group, batch_ids=batch_ids, head_bytes=head_bytes)
     return placed, _encode_head(placed, key, tags)
 
 
@@ -151,7 +149,7 @@ def _encode_head(head: Head, key: bytes, tags: bytes) -> bytes:
                 key,
                 _LENGTH.pack(data_bytes),
                 _PREFIX.pack(MAGIC, 0, VERSION, head.codec, len(key), envelope_bytes),
-                _COUNTS.pack(head.body_crc, head.count, head.span, head.origin, head.first_lsn, head.last_lsn),
+                _COUNTS.pack(head.body_crc, head.messages, head.span, head.origin, head.first_lsn, head.last_lsn),
                 tags,
             )
         )
@@ -174,7 +172,7 @@ def hole(*, offset: int, span: int, timestamp: int, closes_group: bool, batch_id
     return Head(
         offset=Offset(offset),
         span=span,
-        count=0,
+        messages=0,
         timestamp=Micros(timestamp),
         mode=Mode.SYNC,
         op=Op.NOOP,
@@ -209,7 +207,7 @@ def parse_head(buffer: memoryview, at: int, *, file: str, position: int) -> Head
     available = len(buffer) - at
     if available < _HEADER.size:
         raise ShortFrame(_HEADER.size)
-    offset, message_bytes, timestamp, flags, key_bytes = _HEADER.unpack_from(buffer, at)
+    offset, message_bytes, _, flags, key_bytes = _HEADER.unpack_from(buffer, at)
     place = Place(file, position, offset)
     if message_bytes > FRAME_BYTES_MAX:
         raise TailraceError(
@@ -237,7 +235,7 @@ def _parse_plain(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, p
     return Head(
         offset=offset,
         span=1,
-        count=1,
+        messages=1,
         timestamp=Micros(timestamp * 1_000_000),
         mode=_mode(flags, place),
         op=_op(flags, place),
@@ -293,7 +291,7 @@ def _parse_batch(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, p
     return Head(
         offset=offset,
         span=span,
-        count=count,
+        messages=count,
         timestamp=Micros(timestamp),
         mode=_mode(flags, place),
         op=None if flags >> _OP_SHIFT & _OP_BITS == _OP_MIXED else _op(flags, place),
@@ -318,7 +316,7 @@ def find_batch_frame(buffer: memoryview, start: int) -> int | None:
     mark = raw.find(MAGIC, start)
     while mark >= 0:
         if mark + _PREFIX.size <= len(raw):
-            key_bytes = _PREFIX.unpack_from(raw, mark)[4]
+            key_bytes: int = _PREFIX.unpack_from(raw, mark)[4]
             at = mark - HEAD_BYTES_MIN - key_bytes
             if at >= start and _is_head(buffer, at):
                 return at
@@ -379,5 +377,3 @@ def _op(flags: int, place: Place) -> Op:
 
 def _corrupt(what: str, place: Place) -> TailraceError:
     return TailraceError("log.corrupt", what, place=place, hint="tailrace log verify")
-
-

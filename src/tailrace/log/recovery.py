@@ -15,15 +15,16 @@ from tailrace.errors import TailraceError
 from tailrace.limits import MIB
 from tailrace.log import contents, index
 from tailrace.log.contents import Contents, Extent
-from tailrace.log.disk import Disk
+from tailrace.log.disk import DRAFT_SUFFIX, Disk
 from tailrace.log.frame import ShortFrame, crc32, find_batch_frame, parse_head
 from tailrace.log.head import LogHead
 from tailrace.log.index import Index
-from tailrace.log.lock import Holder
-from tailrace.log.segment import Located, Segment, list_segments, segment_name
+from tailrace.log.lock import Holder, Lock, LockHeld
+from tailrace.log.segment import Located, Segment, segment_name
 from tailrace.message import Offset
 
-DRAFT_SUFFIXES: Final = (".tmp", ".compact")
+MAINTENANCE_LOCK_NAME: Final = "maintenance.lock"
+"""Held by whoever compacts, removes or mends segments."""
 _OFFSET: Final = Struct(">Q")
 _REWRITE_BYTES: Final = 4 * MIB
 
@@ -70,11 +71,22 @@ class Tail:
 
 
 def remove_drafts(disk: Disk, directory: str, report: Report) -> None:
-    """A draft was never put in its place, so what it would have replaced is whole (I6)."""
-    for name in sorted(os.listdir(directory)):
-        if name.endswith(DRAFT_SUFFIXES):
-            disk.remove(os.path.join(directory, name))
-            report.removed.append(name)
+    """A draft was never put in its place, so what it would have replaced is whole (I6).
+
+    While somebody else maintains the log, its drafts are not leftovers.
+    """
+    lock = Lock(os.path.join(directory, MAINTENANCE_LOCK_NAME))
+    try:
+        lock.acquire()
+    except LockHeld:
+        return
+    try:
+        for name in sorted(os.listdir(directory)):
+            if name.endswith(DRAFT_SUFFIX) and os.path.isfile(os.path.join(directory, name)):
+                disk.remove(os.path.join(directory, name))
+                report.removed.append(name)
+    finally:
+        lock.release()
 
 
 def check_sealed(disk: Disk, directory: str, bases: list[Offset], report: Report) -> None:
@@ -99,7 +111,7 @@ def sealed_extent(disk: Disk, segment: Segment, report: Report) -> Extent:
 
 
 def check_joint(segment: Segment, extent: Extent, following: Offset) -> None:
-    """Frames tile the offsets across segments too. Transporter's own compaction leaves gaps between its plain frames."""
+    """Frames tile the offsets across segments too. Transporter's compaction leaves gaps between its plain frames."""
     if extent.end == following or (extent.ends_plain and extent.end < following):
         return
     what = "is missing" if extent.end < following else "overlaps"
@@ -174,7 +186,7 @@ def recover_active(disk: Disk, directory: str, base: Offset, head: LogHead | Non
         tail = scan(segment, vouched)
         durable = vouched.durable if vouched else 0
         if tail.problem is not None:
-            if tail.size < durable or (vouched is None and not is_torn(segment, tail)):
+            if not can_cut(segment, tail, vouched):
                 raise tail.problem
             report.cut = Cut(segment.name, tail.size, segment.size() - tail.size, tail.next_offset, tail.problem.what)
         if report.cut is not None or tail.size > durable:
@@ -204,6 +216,13 @@ def _settle(disk: Disk, segment: Segment, start: int, end: int) -> None:
         disk.sync(fd)
     finally:
         disk.close(fd)
+
+
+def can_cut(segment: Segment, tail: Tail, head: LogHead | None) -> bool:
+    """Whether what follows the last complete group was never acknowledged: the head file says so, or the rest does."""
+    if head is not None and head.base == segment.base:
+        return tail.size >= head.durable
+    return is_torn(segment, tail)
 
 
 def is_torn(segment: Segment, tail: Tail) -> bool:

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tailrace.errors import Place, TailraceError
 from tailrace.log.frame import Head
@@ -79,7 +79,8 @@ class SelectedFrame:
         from tailrace.log.batch import message_rows
 
         messages = message_rows(self.rows(), self.head.namespace, self.head.origin)
-        for offset, message in zip(self.offsets().to_pylist(), messages, strict=True):
+        offsets: list[Any] = self.offsets().to_pylist()
+        for offset, message in zip(offsets, messages, strict=True):
             yield Entry(offset, self.head.mode, message)
 
     def _kept(self, rows: pa.RecordBatch) -> pa.BooleanArray | None:
@@ -104,8 +105,8 @@ class SelectedFrame:
         import pyarrow as pa
 
         if "offset" in rows.schema.names:
-            return rows.column("offset")
-        return pa.array(range(self.head.offset, self.head.offset + self.head.count), pa.int64())
+            return cast("pa.Int64Array", rows.column("offset"))
+        return pa.array(range(self.head.offset, self.head.offset + self.head.messages), pa.int64())
 
     def _stored(self) -> pa.RecordBatch:
         import pyarrow as pa
@@ -119,8 +120,8 @@ class SelectedFrame:
             rows = decode_body(self.body)
         except (pa.ArrowInvalid, OSError, StopIteration) as error:
             raise self._corrupt(f"a frame's body is no Arrow batch: {error}") from error
-        if rows.num_rows != self.head.count:
-            raise self._corrupt(f"a frame says {self.head.count} messages but holds {rows.num_rows}")
+        if rows.num_rows != self.head.messages:
+            raise self._corrupt(f"a frame says {self.head.messages} messages but holds {rows.num_rows}")
         return rows
 
     def plain_data(self) -> Any:

@@ -70,7 +70,7 @@ class Staging:
         with file:
             for located in file.frames():
                 frames += 1
-                messages += located.head.count
+                messages += located.head.messages
                 yield located.head, located.body
             size = file.size()
         if (frames, messages, size) != (staged.frames, staged.messages, staged.size):
@@ -90,7 +90,7 @@ class Staging:
         """The bytes staged for each batch that was not published."""
         if not os.path.isdir(self._root):
             return {}
-        return {batch_id: _tree_bytes(os.path.join(self._root, batch_id)) for batch_id in sorted(os.listdir(self._root))}
+        return {name: _tree_bytes(os.path.join(self._root, name)) for name in sorted(os.listdir(self._root))}
 
     def sweep(self, published: Callable[[], Mapping[str, object]], report: Report) -> None:
         """After a crash: a batch that is in the log needs its files no more; one that is not keeps them for a day."""
@@ -124,7 +124,7 @@ class StagedWriter:
             placed, encoded = place_head(head, offset=self._messages, closes_group=False)
             self._size += self._disk.write(self._fd, [encoded, body], self._size)
             self._frames += 1
-            self._messages += placed.count
+            self._messages += placed.messages
 
     def close(self) -> Staged:
         """Every frame is on disk when this returns."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterator
 
 from tailrace.errors import Place, TailraceError
 from tailrace.log import contents, index, recovery
 from tailrace.log.contents import Contents
 from tailrace.log.head import LogHead, read_head
 from tailrace.log.index import Index
-from tailrace.log.segment import Segment, list_segments, segment_name
+from tailrace.log.segment import Located, Segment, list_segments, segment_name
 from tailrace.message import Offset
 
 
@@ -22,6 +23,7 @@ class LogView:
         self._scanned: tuple[tuple[Offset, int], LogHead] | None = None
         self._contents: dict[tuple[Offset, int], Contents] = {}
         self._indexes: dict[tuple[Offset, int], Index] = {}
+        self._active: tuple[Offset, Contents] | None = None
 
     def bases(self) -> list[Offset]:
         """The base offsets of all segments; raises when this is no log."""
@@ -81,6 +83,19 @@ class LogView:
         position = self.index(segment).position_of(offset)
         return position if self._is_frame(segment, position) else 0
 
+    def find(self, offset: Offset) -> Located:
+        """The frame that holds an offset of the published log, or the next one behind a gap."""
+        head = self.head()
+        with self.open_segment(offset) as segment:
+            limit = head.published if segment.base == head.base else segment.size()
+            for located in segment.heads(self.locate(segment, offset), limit):
+                if located.head.end > offset:
+                    return located
+        following = self.base_after(segment.base)
+        if following is None:
+            raise TailraceError("log.past_end", f"offset {offset} is past the end", place=Place(self.directory))
+        return self.find(following)
+
     def index(self, segment: Segment) -> Index:
         """A segment's sparse index. Every use of it is checked against the segment."""
         key = (segment.base, segment.size())
@@ -102,6 +117,34 @@ class LogView:
                 found = tail.contents
             self._contents[key] = found
         return self._contents[key]
+
+    def active_contents(self) -> Contents:
+        """What the published part of the active segment holds. Only what is new since the last call is walked."""
+        head = self.head()
+        with Segment(self.directory, head.base) as segment:
+            known = self._active if self._active and self._active[0] == segment.base else None
+            found = known[1] if known else Contents(end=segment.base)
+            for located in segment.heads(found.segment_bytes, head.published):
+                found.note(located)
+            self._active = (segment.base, found)
+        return found
+
+    def all_contents(self) -> Iterator[tuple[Offset, Contents]]:
+        """What every segment holds, the oldest first, the active one last."""
+        head = self.head()
+        for base in self.bases():
+            if base < head.base:
+                with Segment(self.directory, base) as segment:
+                    yield base, self.contents(segment)
+        yield head.base, self.active_contents()
+
+    def last_offsets(self) -> dict[str, int]:
+        """The last message of every namespace."""
+        return {
+            namespace: presence.last
+            for _, found in self.all_contents()
+            for namespace, presence in found.namespaces.items()
+        }
 
     def _size(self, base: Offset) -> int:
         try:

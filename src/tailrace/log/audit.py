@@ -1,0 +1,59 @@
+"""The audit trail: what operators did to consumers, one JSON line each, never rewritten."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tailrace.log.disk import Disk
+
+NAME: Final = "audit.jsonl"
+
+
+def record(disk: Disk, directory: str, action: str, consumer: str, **details: object) -> None:
+    """Add a line and return when it is on disk."""
+    line = {
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "user": _user(),
+        "host": socket.gethostname(),
+        "action": action,
+        "consumer": consumer,
+        **details,
+    }
+    path = os.path.join(directory, NAME)
+    is_new = not os.path.lexists(path)
+    fd = disk.create(path) if is_new else disk.open(path)
+    try:
+        size = os.fstat(fd).st_size
+        is_torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+        raw = json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        disk.write(fd, [b"\n" + raw if is_torn else raw], size)
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
+    if is_new:
+        disk.sync_directory(directory)
+
+
+def read(directory: str) -> Iterator[dict[str, Any]]:
+    """The trail, oldest first. A line that a crash cut short is left out."""
+    path = os.path.join(directory, NAME)
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

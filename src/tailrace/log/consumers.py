@@ -1,0 +1,278 @@
+"""Consumers: the named readers of a log, how far each has come, and what each holds back.
+
+Each has a directory `__consumer_offsets-NAME`, as in Transporter, with its offset log and what was agreed with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from tailrace.errors import Place, TailraceError
+from tailrace.log import audit
+from tailrace.log.disk import Disk, disk_errors
+from tailrace.log.lock import Lock, LockHeld, holder_of, short_lock
+from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Positions, Record, position_of, read_positions
+from tailrace.log.segment import segment_name
+from tailrace.log.view import LogView
+from tailrace.message import Offset
+from tailrace.namespace import check_file_name
+
+PREFIX: Final = "__consumer_offsets-"
+AGREEMENT_NAME: Final = "consumer.json"
+LOCK_NAME: Final = "consumer.lock"
+REGISTRY_LOCK_NAME: Final = "consumers.lock"
+DRAFT_NAME: Final = "consumer.draft"
+"""A consumer that is not registered yet, or no more; whoever holds the registry's lock may clear it away."""
+
+Clock = Callable[[], float]
+
+
+class Policy(StrEnum):
+    """Whether a consumer keeps the log from being removed."""
+
+    HOLD = "hold"
+    CAP = "cap"
+    NONE = "none"
+
+
+class State(StrEnum):
+    """Whether a consumer can go on."""
+
+    LIVE = "live"
+    EXPIRED = "expired"
+    """It has not been seen for its time to live; it holds nothing, and is live again when it returns in time."""
+    INVALIDATED = "invalidated"
+    """What it needs next may be gone; it must take a new snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """How much of the log a consumer may hold back."""
+
+    policy: Policy = Policy.HOLD
+    cap_bytes: int | None = None
+    cap_age_s: float | None = None
+
+    def __post_init__(self) -> None:
+        has_cap = self.cap_bytes is not None or self.cap_age_s is not None
+        if has_cap != (self.policy is Policy.CAP) or min(self.cap_bytes or 0, self.cap_age_s or 0) < 0:
+            raise TailraceError(
+                "input.invalid",
+                f"policy {self.policy} with cap_bytes {self.cap_bytes} and cap_age_s {self.cap_age_s} makes no sense",
+                hint="give a cap of bytes, of age or both with policy cap, and none with hold and none",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What was agreed when a consumer was registered, and whether it still holds."""
+
+    hold: Hold = Hold()
+    ttl_s: float | None = None
+    invalidated: str | None = None
+    """Why the consumer cannot go on, None while it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A consumer as it stands on disk."""
+
+    name: str
+    positions: Positions
+    agreement: Agreement
+    state: State
+    seen_s: float
+    """When it last showed life."""
+
+    @property
+    def holds(self) -> bool:
+        return self.state is State.LIVE and self.agreement.hold.policy is not Policy.NONE
+
+    def needs(self, namespace: str, offset: int) -> bool:
+        """Whether a message must be kept for this consumer (I6)."""
+        return self.holds and not self.positions.covers(namespace, offset)
+
+
+class Consumers:
+    """The registry of a log's consumers."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str], *, disk: Disk | None = None, clock: Clock = time.time
+    ) -> None:
+        self.directory = os.path.abspath(directory)
+        self.view = LogView(self.directory)
+        self.clock = clock
+        self._disk = disk or Disk()
+
+    def names(self) -> list[str]:
+        found = os.listdir(self.directory) if os.path.isdir(self.directory) else []
+        return sorted(name.removeprefix(PREFIX) for name in found if name.startswith(PREFIX))
+
+    def all(self) -> list[Consumer]:
+        return [self.get(name) for name in self.names()]
+
+    def get(self, name: str) -> Consumer:
+        """A consumer; raises when there is none of that name."""
+        path = self._existing(name)
+        positions = read_positions(path)
+        agreement = self._read_agreement(path)
+        seen_s = _seen_s(path)
+        return Consumer(name, positions, agreement, self._state(agreement, positions, seen_s), seen_s)
+
+    def register(
+        self,
+        name: str,
+        *,
+        start: int | None = None,
+        hold: Hold | None = None,
+        ttl_s: float | None = None,
+        exist_ok: bool = False,
+    ) -> Consumer:
+        """Make a consumer that begins at `start` (by default at the oldest message). It holds the log from now on."""
+        path = self._path(name)
+        with disk_errors("registering a consumer", path), self.changing():
+            if os.path.lexists(path):
+                if exist_ok:
+                    return self.get(name)
+                raise TailraceError(
+                    "consumer.exists", f"there is a consumer {name} already", hint=f"tailrace offset show {name}"
+                )
+            oldest, end = self.view.bases()[0], self.view.head().next_offset
+            first = oldest if start is None else start
+            if not oldest <= first <= end:
+                raise outside_log(first, oldest, end)
+            draft = os.path.join(self.directory, DRAFT_NAME)
+            shutil.rmtree(draft, ignore_errors=True)
+            self._disk.make_directory(draft)
+            self._disk.replace_file(os.path.join(draft, AGREEMENT_NAME), _encode(Agreement(hold or Hold(), ttl_s)))
+            offsets = OffsetLog(draft, self._disk)
+            if first > 0:
+                offsets.append([Record(Kind.COMMIT, WHOLE_LOG, first - 1)], int(self.clock()))
+            offsets.close()
+            self._disk.rename(draft, path)
+            self._disk.sync_directory(self.directory)
+        return self.get(name)
+
+    def delete(self, name: str, reason: str) -> None:
+        """Forget a consumer. What only it held back may be removed from then on."""
+        with self.owning(name) as path, disk_errors("deleting a consumer", path), self.changing():
+            before = self.position(self.get(name))
+            draft = os.path.join(self.directory, DRAFT_NAME)
+            shutil.rmtree(draft, ignore_errors=True)
+            self._disk.rename(path, draft)
+            self._disk.sync_directory(self.directory)
+            shutil.rmtree(draft)
+            audit.record(self._disk, self.directory, "delete", name, position=before, reason=reason)
+
+    def invalidate(self, name: str, why: str) -> None:
+        """A consumer went past its cap: it holds nothing any more, and cannot go on before a new snapshot."""
+        self._change_agreement(name, invalidated=why)
+        audit.record(self._disk, self.directory, "invalidate", name, reason=why)
+
+    def revalidate(self, name: str) -> None:
+        """The consumer has taken a new snapshot, or an operator has decided where it goes on."""
+        if self._read_agreement(self._existing(name)).invalidated is not None:
+            self._change_agreement(name, invalidated=None)
+
+    def position(self, consumer: Consumer) -> int:
+        """The offset up to which a consumer has acknowledged everything."""
+        return position_of(consumer.positions, self.view.last_offsets(), self.view.head().next_offset)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Consumers do not come and go while this is held, so what nobody needs can be removed."""
+        with short_lock(os.path.join(self.directory, REGISTRY_LOCK_NAME)):
+            yield
+
+    @contextmanager
+    def owning(self, name: str) -> Iterator[str]:
+        """Nobody else moves this consumer while this is held. Gives its directory."""
+        path = self._existing(name)
+        lock = Lock(os.path.join(path, LOCK_NAME))
+        try:
+            lock.acquire()
+        except LockHeld as held:
+            raise TailraceError(
+                "consumer.locked", f"consumer {name} is in use by {held}", place=Place(path), hint="stop it first"
+            ) from None
+        try:
+            yield path
+        finally:
+            lock.release()
+
+    def is_in_use(self, name: str) -> bool:
+        """Whether some process moves this consumer right now."""
+        return holder_of(os.path.join(self._path(name), LOCK_NAME)) is not None
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.directory, PREFIX + check_file_name(name, "consumer"))
+
+    def _existing(self, name: str) -> str:
+        path = self._path(name)
+        if not os.path.isdir(path):
+            names = ", ".join(self.names()) or "none"
+            raise TailraceError(
+                "consumer.unknown", f"there is no consumer {name}; there are: {names}", hint="tailrace offset list"
+            )
+        return path
+
+    def _read_agreement(self, path: str) -> Agreement:
+        file = os.path.join(path, AGREEMENT_NAME)
+        try:
+            with open(file, "rb") as stream:
+                return _decode(stream.read())
+        except FileNotFoundError:
+            return Agreement()  # a consumer of Transporter's agreed to nothing
+        except (ValueError, TypeError, KeyError) as error:
+            what = f"a consumer's agreement cannot be read: {error}"
+            raise TailraceError("log.corrupt", what, place=Place(file), hint="mend the file") from error
+
+    def _change_agreement(self, name: str, **changes: Any) -> None:
+        path = self._existing(name)
+        agreement = replace(self._read_agreement(path), **changes)
+        with disk_errors("changing a consumer", path):
+            self._disk.replace_file(os.path.join(path, AGREEMENT_NAME), _encode(agreement))
+
+    def _state(self, agreement: Agreement, positions: Positions, seen_s: float) -> State:
+        if agreement.invalidated is not None or self._has_lost_messages(positions):
+            return State.INVALIDATED
+        if agreement.ttl_s is not None and self.clock() - seen_s > agreement.ttl_s:
+            return State.EXPIRED
+        return State.LIVE
+
+    def _has_lost_messages(self, positions: Positions) -> bool:
+        """Whether messages that the consumer never acknowledged were removed from the log's beginning."""
+        oldest = self.view.bases()[0]
+        lowest = min((positions.of(name) for name in positions.by_namespace), default=positions.of(WHOLE_LOG))
+        return lowest + 1 < oldest
+
+
+def outside_log(offset: int, oldest: Offset, end: Offset) -> TailraceError:
+    return TailraceError(
+        "offset.outside_log",
+        f"offset {offset} is outside the log, which reaches from {oldest} to {end - 1}",
+        hint="tailrace log stat",
+    )
+
+
+def _seen_s(path: str) -> float:
+    files = (os.path.join(path, name) for name in (segment_name(0), AGREEMENT_NAME))
+    return max((os.stat(file).st_mtime for file in files if os.path.exists(file)), default=os.stat(path).st_mtime)
+
+
+def _encode(agreement: Agreement) -> bytes:
+    return json.dumps(asdict(agreement), indent=2).encode() + b"\n"
+
+
+def _decode(raw: bytes) -> Agreement:
+    found: dict[str, Any] = json.loads(raw)
+    hold = dict(found.pop("hold"))
+    return Agreement(hold=Hold(policy=Policy(hold.pop("policy")), **hold), **found)

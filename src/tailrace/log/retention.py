@@ -1,0 +1,154 @@
+"""Retention: whole sealed segments are removed from the log's beginning once nobody who holds the log needs them.
+
+I6: nothing is removed that a holding consumer needs. A consumer that goes past its cap is invalidated, loudly, so that
+a dead one can never fill the disk in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass, field
+
+from tailrace.log import contents, index
+from tailrace.log.consumers import Clock, Consumer, Consumers, Policy
+from tailrace.log.contents import Contents
+from tailrace.log.disk import Disk, disk_errors
+from tailrace.log.lag import Lag, lag_behind
+from tailrace.log.maintenance import maintaining
+from tailrace.log.segment import segment_name
+from tailrace.message import Offset
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """How much of the log stays even when nobody holds it."""
+
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFate:
+    """Whether a segment can go, and why not."""
+
+    base: Offset
+    end: Offset
+    bytes: int
+    held_by: tuple[str, ...]
+    """The consumers that hold it."""
+    reason: str
+    """Why it stays, empty when it can go."""
+
+    @property
+    def is_removable(self) -> bool:
+        return not self.reason
+
+
+@dataclass(slots=True)
+class Retention:
+    """What retention did."""
+
+    removed: list[SegmentFate] = field(default_factory=list)
+    kept: list[SegmentFate] = field(default_factory=list)
+    invalidated: dict[str, str] = field(default_factory=dict)
+    """The consumers that went past their cap, and how."""
+
+    @property
+    def freed_bytes(self) -> int:
+        return sum(fate.bytes for fate in self.removed)
+
+
+def plan(consumers: Consumers, keep: Keep | None = None) -> list[SegmentFate]:
+    """What would happen to each segment, the oldest first. Changes nothing."""
+    keep = keep or Keep()
+    registered = consumers.all()
+    segments = list(consumers.view.all_contents())
+    total_bytes = sum(found.segment_bytes for _, found in segments)
+    fates: list[SegmentFate] = []
+    is_prefix = True
+    for at, (base, found) in enumerate(segments):
+        holders = tuple(consumer.name for consumer in registered if _holds(consumer, found))
+        reason = _reason(found, holders, bool(registered), at == len(segments) - 1)
+        if not reason and total_bytes - found.segment_bytes < keep.bytes:
+            reason = f"the last {keep.bytes} bytes are kept"
+        if not reason and consumers.clock() - found.latest / 1e6 < keep.seconds:
+            reason = f"the last {keep.seconds:g} seconds are kept"
+        if not reason and not is_prefix:
+            reason = "an older segment stays"
+        is_prefix = is_prefix and not reason
+        total_bytes -= found.segment_bytes if not reason else 0
+        fates.append(SegmentFate(base, Offset(found.end), found.segment_bytes, holders, reason))
+    return fates
+
+
+def retain(
+    directory: str | os.PathLike[str],
+    *,
+    keep: Keep | None = None,
+    disk: Disk | None = None,
+    clock: Clock = time.time,
+) -> Retention:
+    """Invalidate consumers past their cap, then remove what nobody holds, the oldest segment first.
+
+    A log that never had a consumer keeps everything: nobody can have had its messages.
+    """
+    disk = disk or Disk()
+    consumers = Consumers(directory, disk=disk, clock=clock)
+    result = Retention()
+    with (
+        maintaining(consumers.directory),
+        disk_errors("removing old segments", consumers.directory),
+        consumers.changing(),
+    ):
+        for consumer in consumers.all():
+            why = past_cap(consumers, consumer)
+            if why:
+                consumers.invalidate(consumer.name, why)
+                result.invalidated[consumer.name] = why
+                _LOGGER.warning("consumer %s is invalidated: %s", consumer.name, why)
+        for fate in plan(consumers, keep):
+            if not fate.is_removable:
+                result.kept.append(fate)
+                continue
+            _remove(disk, os.path.join(consumers.directory, segment_name(fate.base)))
+            result.removed.append(fate)
+        if result.removed:
+            disk.sync_directory(consumers.directory)
+    return result
+
+
+def past_cap(consumers: Consumers, consumer: Consumer) -> str:
+    """How a consumer exceeds what it may hold back; empty when it does not."""
+    hold = consumer.agreement.hold
+    if not consumer.holds or hold.policy is not Policy.CAP:
+        return ""
+    lag: Lag = lag_behind(consumers.view, consumers.position(consumer), consumers.clock())
+    if hold.cap_bytes is not None and lag.bytes > hold.cap_bytes:
+        return f"it held back {lag.bytes} bytes, its cap is {hold.cap_bytes}"
+    if hold.cap_age_s is not None and lag.seconds > hold.cap_age_s:
+        return f"it held back messages {lag.seconds:.0f} seconds old, its cap is {hold.cap_age_s:g}"
+    return ""
+
+
+def _holds(consumer: Consumer, found: Contents) -> bool:
+    return any(consumer.needs(namespace, presence.last) for namespace, presence in found.namespaces.items())
+
+
+def _reason(found: Contents, holders: tuple[str, ...], has_consumers: bool, is_active: bool) -> str:
+    if is_active:
+        return "it is the active segment"
+    if holders:
+        return f"held by {', '.join(holders)}"
+    return "" if has_consumers else "no consumer has been registered yet"
+
+
+def _remove(disk: Disk, segment_path: str) -> None:
+    """The segment first: side files without a segment are no harm, a segment without side files costs a walk."""
+    disk.remove(segment_path)
+    for side_file in (contents.contents_path(segment_path), index.index_path(segment_path)):
+        if os.path.lexists(side_file):
+            disk.remove(side_file)

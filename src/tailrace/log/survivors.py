@@ -1,0 +1,87 @@
+"""Which messages compaction keeps although every consumer has had them: the last of each namespace, or of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tailrace.log.batch import key_of
+from tailrace.log.frame import Head
+from tailrace.log.selection import SelectedFrame
+
+TRANSPORTER_KEY = ("_id",)
+
+
+class Survivors(Protocol):
+    """Says which messages of a frame stay."""
+
+    def of(self, head: Head, frame: Callable[[], SelectedFrame]) -> frozenset[int] | None:
+        """The offsets that stay, None for all. The frame is fetched only when its head does not tell."""
+
+
+class LastOfNamespace:
+    """The last message of every namespace stays."""
+
+    def __init__(self, last_offsets: dict[str, int]) -> None:
+        self._last = last_offsets
+
+    def of(self, head: Head, frame: Callable[[], SelectedFrame]) -> frozenset[int] | None:
+        last = self._last[head.namespace]
+        return frozenset((last,)) if head.offset <= last < head.end else frozenset()
+
+
+class LastOfKey:
+    """The last message of every primary key stays; of a namespace whose key nobody named, everything does.
+
+    A message that changes a key is the last word on the old key as well as on the new one, until either is used again.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, Any], int] = {}
+
+    def learn(self, frame: SelectedFrame) -> None:
+        """Take up the next frame, in log order."""
+        for offset, keys in _keys(frame):
+            for key in keys:
+                self._last[frame.head.namespace, key] = offset
+
+    def of(self, head: Head, frame: Callable[[], SelectedFrame]) -> frozenset[int] | None:
+        found = frame()
+        offsets = {
+            offset: any(self._last[head.namespace, key] == offset for key in keys) for offset, keys in _keys(found)
+        }
+        if len(offsets) < head.messages:
+            return None
+        return frozenset(offset for offset, is_last in offsets.items() if is_last)
+
+
+def _keys(frame: SelectedFrame) -> Iterator[tuple[int, set[Any]]]:
+    """For each message that has a key its offset and its keys: after the change and, when it differs, before it."""
+    rows = frame.rows()
+    names = key_of(rows.schema) or (() if frame.head.is_batch else TRANSPORTER_KEY)
+    columns = [column for name in ("data", "before") if (column := _key_columns(rows, name, names)) is not None]
+    for at, offset in enumerate(frame.offsets().to_pylist()):
+        keys = {key for column in columns if (key := column[at]) is not None}
+        if keys and offset is not None:
+            yield offset, keys
+
+
+def _key_columns(rows: pa.RecordBatch, name: str, key: tuple[str, ...]) -> list[Any] | None:
+    """The key of each row in `data` or `before`, None where there is none."""
+    if not key or name not in rows.schema.names:
+        return None
+    documents: Any = rows.column(name)
+    fields = {field.name for field in documents.type}
+    if not fields.issuperset(key):
+        return None
+    values = [documents.field(part).to_pylist() for part in key]
+    present = documents.is_valid().to_pylist()
+    return [
+        tuple(map(_hashable, parts)) if is_there else None for is_there, *parts in zip(present, *values, strict=True)
+    ]
+
+
+def _hashable(value: Any) -> Any:
+    return value if value.__hash__ is not None else repr(value)
