@@ -96,7 +96,7 @@ def compact(
     disk: Disk | None = None,
     progress: Progress | None = None,
 ) -> Compaction:
-    """Compact all sealed segments of a log, beside its writer and readers.
+    """Compact all sealed segments of a log, beside its writer and readers, and the offset logs that are not in use.
 
     Only messages that every holding consumer has acknowledged are removed, and none above `upto`. A log that never had
     a consumer is compacted only when `upto` is given, for nobody can have had its messages.
@@ -122,6 +122,7 @@ def compact(
             done += before
             if progress is not None:
                 progress(done, total)
+        consumers.compact_offsets()
     return result
 
 

@@ -1,0 +1,1 @@
+"""The command line: one file per command. Data goes to stdout, talk to stderr."""

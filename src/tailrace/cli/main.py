@@ -1,0 +1,68 @@
+"""`tailrace`: the command and its error handling."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from tailrace import __version__
+from tailrace.cli import demo, log, offset
+from tailrace.errors import TailraceError
+from tailrace.log.disk import disk_error
+
+app = typer.Typer(
+    name="tailrace",
+    help="Take the changes of any source, keep them once in a durable log, carry them to any destination.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(log.app, name="log")
+app.add_typer(offset.app, name="offset")
+app.command()(demo.demo)
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def run() -> None:
+    """What the installed command calls. Exit status: 0 ok, 1 runtime, 2 your input, 3 the environment, 130 Ctrl-C."""
+    try:
+        app()
+    except TailraceError as error:
+        _report(error)
+        sys.exit(error.exit_status)
+    except OSError as error:
+        refused = disk_error(error, "reading", str(error.filename or "a file"))
+        _report(refused)
+        sys.exit(refused.exit_status)
+
+
+def _report(error: TailraceError) -> None:
+    """One object for programs, one sentence and the next command for people; always on stderr."""
+    if "--json" in sys.argv:
+        place = error.place
+        described = {
+            "code": error.code,
+            "message": error.what,
+            "file": place.file if place else None,
+            "byte": place.byte if place else None,
+            "offset": place.offset if place else None,
+            "next": error.hint or None,
+        }
+        print(json.dumps({"error": described}), file=sys.stderr)
+    else:
+        where = f" ({error.place})" if error.place else ""
+        print(f"error {error.code}: {error.what}{where}", file=sys.stderr)
+        if error.hint:
+            print(f"  next: {error.hint}", file=sys.stderr)

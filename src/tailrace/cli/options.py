@@ -1,0 +1,49 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from tailrace.errors import TailraceError
+from tailrace.limits import NAME_BYTES_MAX
+
+LogOption = Annotated[
+    str, typer.Option("--log", metavar="DIR", envvar="TAILRACE_LOG", help="The log's directory.", show_default=False)
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
+NamespaceOption = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", metavar="REGEX", help="Only namespaces in which this pattern is found."),
+]
+DestinationOption = Annotated[str | None, typer.Option("--destination", help="Only messages for this destination.")]
+ConsumerArgument = Annotated[str, typer.Argument(metavar="CONSUMER", help="The consumer's name.", show_default=False)]
+
+
+def namespace_pattern(text: str | None) -> re.Pattern[str] | None:
+    """A namespace filter; slashes around it are dropped, as in Transporter."""
+    if text is None:
+        return None
+    trimmed = text.removeprefix("/").removesuffix("/")
+    if len(trimmed) > NAME_BYTES_MAX:
+        raise TailraceError(
+            "input.invalid",
+            f"a namespace pattern has {len(trimmed)} characters, {NAME_BYTES_MAX} are allowed",
+            hint="shorten the pattern",
+        )
+    try:
+        return re.compile(trimmed)
+    except re.error as error:
+        raise TailraceError(
+            "input.invalid", f"{text!r} is not a regular expression: {error}", hint="correct the pattern"
+        ) from error
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something that cannot be undone; without a terminal there is nobody to ask."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)

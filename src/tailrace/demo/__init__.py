@@ -1,0 +1,1 @@
+"""Demonstrations on data made here; nothing else is needed to run them."""

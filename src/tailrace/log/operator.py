@@ -1,0 +1,120 @@
+"""What an operator may do to a consumer: mark messages as delivered, acknowledge one, or have them delivered again.
+
+Every move is written to the audit trail. Nobody else may be using the consumer meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tailrace.errors import TailraceError
+from tailrace.log import audit
+from tailrace.log.consumers import Consumers, outside_log
+from tailrace.log.disk import Disk, disk_errors
+from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Record, position_of
+from tailrace.log.reader import LogReader
+from tailrace.message import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a consumer stood and where it stands now: the last offset up to which everything is acknowledged."""
+
+    consumer: str
+    before: int
+    after: int
+
+
+class Operator:
+    """An operator's hand on a log's consumers."""
+
+    def __init__(self, consumers: Consumers, disk: Disk | None = None) -> None:
+        self._consumers = consumers
+        self._disk = disk or Disk()
+
+    def mark(self, name: str, offset: int, *, namespace: str = WHOLE_LOG, reason: str) -> Move:
+        """Everything up to `offset` counts as delivered. Only forward; `rewind` goes back."""
+        self._check_in_log(offset)
+        before = self._position(name)
+        at = self._consumers.get(name).positions.of(namespace) if namespace else before
+        if offset <= at:
+            raise TailraceError(
+                "offset.direction",
+                f"consumer {name} is at {at} already, and a mark only goes forward",
+                hint=f"tailrace offset rewind {name} {offset + 1}",
+            )
+        return self._move("mark", name, before, [Record(Kind.COMMIT, namespace, offset)], offset, namespace, reason)
+
+    def acknowledge(self, name: str, offset: int, *, reason: str) -> Move:
+        """One message counts as delivered without being sent; the others around it do not."""
+        self._check_in_log(offset)
+        entry = next(LogReader(self._consumers.directory).entries(offset, offset + 1), None)
+        if entry is None:
+            raise TailraceError(
+                "offset.outside_log", f"message {offset} was compacted away", hint=f"tailrace offset show {name}"
+            )
+        if self._consumers.get(name).positions.covers(entry.message.namespace, offset):
+            raise TailraceError(
+                "offset.direction",
+                f"consumer {name} has acknowledged message {offset} already",
+                hint=f"tailrace offset show {name}",
+            )
+        records = [Record(Kind.ACK, entry.message.namespace, offset)]
+        return self._move("ack", name, self._position(name), records, offset, entry.message.namespace, reason)
+
+    def rewind(self, name: str, offset: int, *, namespace: str = WHOLE_LOG, reason: str) -> Move:
+        """Messages from `offset` on will be delivered again. Only back; `mark` goes forward."""
+        view = self._consumers.view
+        oldest, end = view.bases()[0], view.head().next_offset
+        if not oldest <= offset <= end:
+            raise outside_log(offset, oldest, end)
+        positions = self._consumers.get(name).positions
+        before = self._position(name)
+        furthest = positions.of(namespace) if namespace else max([before, *positions.by_namespace.values()])
+        if offset > furthest + 1:
+            raise TailraceError(
+                "offset.direction",
+                f"consumer {name} has not come that far: it is at {furthest}",
+                hint=f"tailrace offset mark {name} {offset - 1}",
+            )
+        records = [Record(Kind.REWIND, WHOLE_LOG, offset)]
+        if namespace:
+            others = {*view.last_offsets(), *positions.by_namespace} - {namespace, WHOLE_LOG}
+            kept = {other: positions.of(other) for other in others}
+            records += [Record(Kind.COMMIT, other, at) for other, at in sorted(kept.items()) if at >= offset]
+        return self._move("rewind", name, before, records, offset, namespace, reason)
+
+    def _move(
+        self, action: str, name: str, before: int, records: list[Record], offset: int, namespace: str, reason: str
+    ) -> Move:
+        """1. Write the audit trail, so that nothing happens unseen. 2. Write the offsets. 3. The consumer may go on."""
+        consumers = self._consumers
+        with consumers.owning(name) as path, consumers.changing(), disk_errors("moving a consumer", path):
+            audit.record(
+                self._disk,
+                consumers.directory,
+                action,
+                name,
+                offset=offset,
+                namespace=namespace or None,
+                position_before=before,
+                reason=reason,
+            )
+            offsets = OffsetLog(path, self._disk)
+            try:
+                offsets.append(records, int(consumers.clock()))
+            finally:
+                offsets.close()
+            consumers.revalidate(name)
+        return Move(name, before, self._position(name))
+
+    def _position(self, name: str) -> int:
+        view = self._consumers.view
+        positions = self._consumers.get(name).positions
+        return position_of(positions, view.last_offsets(), view.head().next_offset)
+
+    def _check_in_log(self, offset: int) -> None:
+        view = self._consumers.view
+        oldest, end = view.bases()[0], view.head().next_offset
+        if not oldest <= offset < end:
+            raise outside_log(offset, oldest, Offset(end))

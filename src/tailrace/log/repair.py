@@ -1,0 +1,102 @@
+"""Repair: the way out when a log is damaged and there is no copy to restore. It loses data, so it says exactly what.
+
+Everything from the damage on is moved aside, never deleted; the log then ends at the last complete group before it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tailrace.errors import TailraceError
+from tailrace.log import audit, contents, index, recovery
+from tailrace.log.commitlog import LOCK_NAME
+from tailrace.log.disk import Disk, disk_errors
+from tailrace.log.head import head_path
+from tailrace.log.lock import Lock, LockHeld
+from tailrace.log.maintenance import maintaining
+from tailrace.log.segment import Segment, segment_name
+from tailrace.log.view import LogView
+from tailrace.message import Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The first damaged place of a log, and what would be lost by cutting there."""
+
+    base: Offset
+    position: int
+    next_offset: Offset
+    """The log would go on here."""
+    lost_bytes: int
+    problem: TailraceError
+
+
+def find_damage(directory: str) -> Damage | None:
+    """The first place at which the log cannot be read; None when it is sound. Changes nothing."""
+    view = LogView(os.path.abspath(directory))
+    bases = view.bases()
+    for at, base in enumerate(bases):
+        with Segment(view.directory, base) as segment:
+            tail = recovery.scan(segment, None)
+            problem = tail.problem
+            if problem is None and at + 1 < len(bases):
+                try:
+                    recovery.check_joint(segment, tail.contents.extent, bases[at + 1])
+                except TailraceError as broken:
+                    problem = broken
+            if problem is not None:
+                later = sum(_size(view.directory, other) for other in bases[at + 1 :])
+                return Damage(base, tail.size, tail.next_offset, segment.size() - tail.size + later, problem)
+    return None
+
+
+def cut(directory: str, damage: Damage, *, reason: str, disk: Disk | None = None) -> str:
+    """Move everything from the damage on into a directory beside the segments, and return its path.
+
+    1. Copy the damaged rest. 2. Move later segments. 3. Cut the damaged one. A crash in between leaves a log that is
+    still damaged, and repair can be run again.
+    """
+    disk = disk or Disk()
+    path = os.path.abspath(directory)
+    aside = os.path.join(path, f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
+    writer = Lock(os.path.join(path, LOCK_NAME))
+    try:
+        writer.acquire()
+    except LockHeld as held:
+        raise TailraceError(
+            "log.locked", f"the log is being written by {held}", hint="stop that writer first"
+        ) from None
+    try:
+        with maintaining(path), disk_errors("mending the log", path):
+            disk.make_directory(aside)
+            with Segment(path, damage.base) as segment:
+                rest = segment.bytes_at(damage.position, segment.size() - damage.position)
+                disk.replace_file(os.path.join(aside, f"{segment.name}.from-byte-{damage.position}"), rest)
+                for base in LogView(path).bases():
+                    if base > damage.base:
+                        disk.rename(os.path.join(path, segment_name(base)), os.path.join(aside, segment_name(base)))
+                disk.sync_directory(aside)
+                fd = disk.open(segment.path)
+                try:
+                    disk.truncate(fd, damage.position)
+                    disk.sync(fd)
+                finally:
+                    disk.close(fd)
+                stale = (contents.contents_path(segment.path), index.index_path(segment.path), head_path(path))
+            for file in stale:
+                if os.path.lexists(file):
+                    disk.remove(file)
+            disk.sync_directory(path)
+            audit.record(
+                disk, path, "repair", "", offset=damage.next_offset, lost_bytes=damage.lost_bytes, reason=reason
+            )
+    finally:
+        writer.release()
+    return aside
+
+
+def _size(directory: str, base: Offset) -> int:
+    with Segment(directory, base) as segment:
+        return segment.size()
