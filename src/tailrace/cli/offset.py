@@ -31,11 +31,9 @@ def list_(log: LogOption, as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps([asdict(stat) for stat in stats]))
         return
-    from rich.console import Console
+    from tailrace.cli.stat import consumer_table, table_console
 
-    from tailrace.cli.stat import consumer_table
-
-    Console().print(consumer_table(stats))
+    table_console().print(consumer_table(stats))
 
 
 @app.command()
@@ -56,17 +54,16 @@ def show(log: LogOption, consumer: ConsumerArgument, as_json: JsonOption = False
         }
         print(json.dumps(described))
         return
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from tailrace.cli.show import printable
+    from tailrace.cli.stat import table_console
 
     table = Table("NAMESPACE", "OFFSET")
     for name, offset in namespaces.items():
         table.add_row(escape(printable(name)), str(offset))
-    console = Console()
-    console.print(table)
+    table_console().print(table)
     print(f"everything up to {position} is acknowledged; {found.state}, hold policy {found.agreement.hold.policy}")
     if found.positions.acknowledged:
         print(f"acknowledged ahead: {', '.join(map(str, sorted(found.positions.acknowledged)))}")

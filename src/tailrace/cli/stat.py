@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tailrace.cli.show import printable, show_time
+from tailrace.cli.show import printable
 from tailrace.log.stat import ConsumerStat, LogStat
-from tailrace.message import Micros
+from tailrace.message import Micros, moment
 from tailrace.units import show_bytes, show_seconds
 
 
+_WIDTH: Final = 200
+
+
+def table_console() -> Console:
+    """Tables are cut to the terminal's width, and to nothing when a program reads them."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+
+
 def print_stat(found: LogStat) -> None:
-    console = Console()
+    console = table_console()
     console.print(f"log        {escape(found.directory)}", highlight=False, soft_wrap=True)
     console.print(
         f"offsets    {found.oldest} to {found.next_offset - 1}, {found.messages} messages, {show_bytes(found.bytes)}",
@@ -48,17 +58,16 @@ def consumer_table(consumers: list[ConsumerStat]) -> Table:
 
 
 def _segments(found: LogStat) -> Table:
-    table = Table("SEGMENT", "OFFSETS", "MESSAGES", "FRAMES", "SIZE", "LATEST MESSAGE", "KEPT BECAUSE")
+    table = Table("SEGMENT", "MESSAGES", "FRAMES", "SIZE", "LATEST MESSAGE", "KEPT BECAUSE")
     for segment in found.segments:
         fate = segment.fate
         table.add_row(
-            f"{fate.base:020d}",
-            f"{fate.base}-{fate.end - 1}" if fate.end > fate.base else "empty",
+            f"{fate.base} to {fate.end - 1}" if fate.end > fate.base else f"{fate.base}, empty",
             str(segment.messages),
             str(segment.frames),
             show_bytes(fate.bytes),
-            show_time(Micros(segment.latest)) if segment.latest is not None else "",
-            escape(fate.reason or "nobody needs it: tailrace log retain"),
+            f"{moment(Micros(segment.latest)):%Y-%m-%d %H:%M:%SZ}" if segment.latest is not None else "",
+            escape(fate.reason or "nobody needs it"),
         )
     return table
 
