@@ -15,7 +15,6 @@ from tailrace.log.stat import ConsumerStat, LogStat
 from tailrace.message import Micros, moment
 from tailrace.units import show_bytes, show_seconds
 
-
 _WIDTH: Final = 200
 
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tailrace.errors import Place, TailraceError
-from tailrace.log import audit
+from tailrace.log import audit, removed
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.lock import Lock, LockHeld, holder_of, short_lock
 from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Positions, Record, position_of, read_positions
@@ -96,9 +96,9 @@ class Consumer:
     def holds(self) -> bool:
         return self.state is State.LIVE and self.agreement.hold.policy is not Policy.NONE
 
-    def needs(self, namespace: str, offset: int) -> bool:
-        """Whether a message must be kept for this consumer (I6)."""
-        return self.holds and not self.positions.covers(namespace, offset)
+    def needs(self, namespace: str, upto: int) -> bool:
+        """Whether any message of a namespace up to an offset must be kept for this consumer (I6)."""
+        return self.holds and self.positions.through(namespace) < upto
 
 
 class Consumers:
@@ -164,7 +164,7 @@ class Consumers:
     def delete(self, name: str, reason: str) -> None:
         """Forget a consumer. What only it held back may be removed from then on."""
         with self.owning(name) as path, disk_errors("deleting a consumer", path), self.changing():
-            before = self.position(self.get(name))
+            before = self._known_position(name)
             draft = os.path.join(self.directory, DRAFT_NAME)
             shutil.rmtree(draft, ignore_errors=True)
             self._disk.rename(path, draft)
@@ -186,15 +186,22 @@ class Consumers:
         """Keep the last word on each namespace in the offset logs that nobody uses; the others do it by themselves."""
         for name in self.names():
             with suppress(LockHeld), self._locked(name) as path, disk_errors("compacting offsets", path):
+                seen_s = _seen_s(path)
                 offsets = OffsetLog(path, self._disk)
                 try:
                     offsets.compact(int(self.clock()))
                 finally:
                     offsets.close()
+                os.utime(os.path.join(path, segment_name(0)), (seen_s, seen_s))  # this is no sign of life
 
     def position(self, consumer: Consumer) -> int:
         """The offset up to which a consumer has acknowledged everything."""
-        return position_of(consumer.positions, self.view.last_offsets(), self.view.head().next_offset)
+        return self.position_of(consumer.positions)
+
+    def position_of(self, positions: Positions) -> int:
+        """Like `position`. The end is looked up first, so that what is appended meanwhile does not count as had (I3)."""
+        end = self.view.head().next_offset
+        return position_of(positions, self.view.last_offsets(), end)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -265,9 +272,19 @@ class Consumers:
             return State.EXPIRED
         return State.LIVE
 
+    def _known_position(self, name: str) -> int | None:
+        """A consumer's position, None when its offset log is damaged."""
+        try:
+            return self.position(self.get(name))
+        except TailraceError:
+            return None
+
     def _has_lost_messages(self, positions: Positions) -> bool:
         """Whether messages that the consumer never acknowledged were removed from the log's beginning."""
         oldest = self.view.bases()[0]
+        gone = removed.read(self.directory)
+        if gone.end >= oldest:
+            return any(positions.through(name) < last < oldest for name, last in gone.last_offsets.items())
         lowest = min((positions.of(name) for name in positions.by_namespace), default=positions.of(WHOLE_LOG))
         return lowest + 1 < oldest
 

@@ -232,6 +232,12 @@ def _parse_plain(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, p
     offset, _, timestamp, flags, _ = _HEADER.unpack_from(buffer, at)
     if flags & (_LAST | _UNUSED):
         raise _corrupt(f"the mode byte {flags:#04x} has bits that no version uses", place)
+    data_at = at + HEAD_BYTES_MIN + key_bytes
+    mark_bytes = min(len(MAGIC), data_bytes)
+    if len(buffer) < data_at + mark_bytes:
+        raise ShortFrame(HEAD_BYTES_MIN + key_bytes + mark_bytes)
+    if bytes(buffer[data_at : data_at + mark_bytes]) == MAGIC:
+        raise _corrupt("a frame holds a batch but its mode byte denies it", place)
     return Head(
         offset=offset,
         span=1,
@@ -310,9 +316,9 @@ def _parse_batch(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, p
     )
 
 
-def find_batch_frame(buffer: memoryview, start: int) -> int | None:
+def find_batch_frame(raw: bytes, start: int) -> int | None:
     """Where the next intact batch head starts in bytes that cannot be walked, or None. Used to judge damage."""
-    raw = bytes(buffer)
+    buffer = memoryview(raw)
     mark = raw.find(MAGIC, start)
     while mark >= 0:
         if mark + _PREFIX.size <= len(raw):

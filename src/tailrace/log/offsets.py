@@ -1,8 +1,9 @@
 """The offset log of one consumer: append-only records of what it has acknowledged, in the seed's frame layout.
 
 The key is a namespace (empty: the whole log). Transporter's data is the offset, 8 bytes; ours is
-`offset u64 · kind u8 · 3 zero bytes · CRC-32 of the record up to here u32`. The mode of the last record of a flush is
-SYNC, so that a torn flush can be told from damage. The file is compacted to the last word on each key.
+`offset u64 · kind u8 · first of its flush u8 · 2 zero bytes · CRC-32 of the record up to here u32`, and the op COMMAND
+tells ours from its. The mode of the last record of a flush is SYNC, so that a torn flush can be told from damage and
+counts as a whole or not at all. The file is compacted to the last word on each key.
 I3: an offset never goes back except by an operator's command.
 """
 
@@ -27,7 +28,7 @@ WHOLE_LOG: Final = ""
 """The namespace under which a consumer acknowledges everything up to an offset."""
 
 _TRANSPORTER: Final = Struct(">Q")
-_RECORD: Final = Struct(">QB3x")
+_RECORD: Final = Struct(">QBB2x")
 _CRC: Final = Struct(">I")
 _COMPACT_SLACK: Final = 1000
 _FLUSH_BYTES_MAX: Final = MIB
@@ -58,6 +59,13 @@ class Positions:
     def of(self, namespace: str) -> int:
         """Everything of the namespace up to this offset is acknowledged."""
         return max(self.by_namespace.get(WHOLE_LOG, NOTHING), self.by_namespace.get(namespace, NOTHING))
+
+    def through(self, namespace: str) -> int:
+        """Like `of`, with the single messages acknowledged right behind it."""
+        position = self.of(namespace)
+        while position + 1 in self.acknowledged:
+            position += 1
+        return position
 
     def covers(self, namespace: str, offset: int) -> bool:
         return offset <= self.of(namespace) or offset in self.acknowledged
@@ -184,20 +192,23 @@ def _is_torn(file: FrameFile, start: int) -> bool:
     """Whether what follows can be one flush that was never confirmed. A record of a later flush proves damage."""
     if file.size() - start > _FLUSH_BYTES_MAX:
         return False
-    flush_ended = False
     position = start + 1
     while position < file.size():
         try:
             located = file.head_at(position)
-            _decode(file, located._replace(body=file.body_of(located)))
+            located = located._replace(body=file.body_of(located))
+            _decode(file, located)
         except TailraceError:
             position += 1
             continue
-        if flush_ended:
+        if _starts_flush(located):
             return False
-        flush_ended = _ends_flush(located)
         position = located.end
     return True
+
+
+def _starts_flush(located: Located) -> bool:
+    return located.head.body_bytes == _TRANSPORTER.size or bool(_RECORD.unpack_from(located.body)[2])
 
 
 def _ends_flush(located: Located) -> bool:
@@ -208,18 +219,19 @@ def _encode_flush(first: int, records: list[Record], now_s: int) -> bytes:
     last = len(records) - 1
     modes = (Mode.SYNC if at == last else Mode.COPY for at in range(len(records)))
     return b"".join(
-        _encode(first + at, record, mode, now_s) for at, (record, mode) in enumerate(zip(records, modes, strict=True))
+        _encode(first + at, record, mode, now_s, is_first=at == 0)
+        for at, (record, mode) in enumerate(zip(records, modes, strict=True))
     )
 
 
-def _encode(sequence: int, record: Record, mode: Mode, now_s: int) -> bytes:
+def _encode(sequence: int, record: Record, mode: Mode, now_s: int, *, is_first: bool) -> bytes:
     raw = encode_plain(
         offset=sequence,
         timestamp_s=now_s,
         mode=mode,
-        op=Op.INSERT,
+        op=Op.COMMAND,
         key=record.namespace.encode(),
-        data=_RECORD.pack(record.offset, record.kind) + bytes(_CRC.size),
+        data=_RECORD.pack(record.offset, record.kind, is_first) + bytes(_CRC.size),
     )
     unsigned = raw[: -_CRC.size]
     return unsigned + _CRC.pack(crc32(unsigned))
@@ -227,11 +239,11 @@ def _encode(sequence: int, record: Record, mode: Mode, now_s: int) -> bytes:
 
 def _decode(file: FrameFile, located: Located) -> Record:
     head, data = located.head, bytes(located.body)
-    if len(data) == _TRANSPORTER.size:
+    if len(data) == _TRANSPORTER.size and head.op is Op.INSERT:
         return Record(Kind.COMMIT, head.namespace, _TRANSPORTER.unpack(data)[0])
-    if len(data) == _RECORD.size + _CRC.size:
+    if len(data) == _RECORD.size + _CRC.size and head.op is Op.COMMAND:
         raw = file.bytes_at(located.position, head.frame_bytes)
-        offset, kind = _RECORD.unpack_from(data)
+        offset, kind, _ = _RECORD.unpack_from(data)
         if _CRC.unpack(raw[-_CRC.size :])[0] == crc32(raw[: -_CRC.size]) and kind in _KINDS:
             return Record(Kind(kind), head.namespace, offset)
     raise TailraceError("log.corrupt", "an offset record's checksum differs", place=file.place(located.position))

@@ -11,7 +11,7 @@ from tailrace.errors import TailraceError
 from tailrace.log import audit
 from tailrace.log.consumers import Consumers, outside_log
 from tailrace.log.disk import Disk, disk_errors
-from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Record, position_of
+from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Record
 from tailrace.log.reader import LogReader
 from tailrace.message import Offset
 
@@ -109,9 +109,7 @@ class Operator:
         return Move(name, before, self._position(name))
 
     def _position(self, name: str) -> int:
-        view = self._consumers.view
-        positions = self._consumers.get(name).positions
-        return position_of(positions, view.last_offsets(), view.head().next_offset)
+        return self._consumers.position(self._consumers.get(name))
 
     def _check_in_log(self, offset: int) -> None:
         view = self._consumers.view

@@ -231,29 +231,28 @@ def is_torn(segment: Segment, tail: Tail) -> bool:
     Nobody vouches for any byte here, so the rest itself has to tell: a whole group after the broken place proves that
     the broken place was acknowledged once, and that this is damage.
     """
-    rest = memoryview(segment.bytes_at(tail.size, segment.size() - tail.size))
+    rest = segment.bytes_at(tail.size, segment.size() - tail.size)
     closed = False
     at = find_batch_frame(rest, 0)
     while at is not None:
         if closed:
             return False
-        head = parse_head(rest, at, file=segment.name, position=tail.size + at)
+        head = parse_head(memoryview(rest), at, file=segment.name, position=tail.size + at)
         closed = head.closes_group
         at = find_batch_frame(rest, at + head.head_bytes)
     return not _has_plain_frame(rest, tail.next_offset)
 
 
-def _has_plain_frame(rest: memoryview, expected: int) -> bool:
+def _has_plain_frame(rest: bytes, expected: int) -> bool:
     """Whether a plain frame follows the one at `expected`. Plain frames have no mark; their offsets give them away."""
-    raw = bytes(rest)
-    at = raw.find(_OFFSET.pack(expected + 1), 1)
+    at = rest.find(_OFFSET.pack(expected + 1), 1)
     while at >= 0:
         try:
-            if not parse_head(rest, at, file="", position=at).is_batch:
+            if not parse_head(memoryview(rest), at, file="", position=at).is_batch:
                 return True
         except (TailraceError, ShortFrame):
             pass
-        at = raw.find(_OFFSET.pack(expected + 1), at + 1)
+        at = rest.find(_OFFSET.pack(expected + 1), at + 1)
     return False
 
 

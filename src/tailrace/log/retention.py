@@ -11,7 +11,7 @@ import os
 import time
 from dataclasses import dataclass, field
 
-from tailrace.log import contents, index
+from tailrace.log import contents, index, removed
 from tailrace.log.consumers import Clock, Consumer, Consumers, Policy
 from tailrace.log.contents import Contents
 from tailrace.log.disk import Disk, disk_errors
@@ -110,14 +110,13 @@ def retain(
                 consumers.invalidate(consumer.name, why)
                 result.invalidated[consumer.name] = why
                 _LOGGER.warning("consumer %s is invalidated: %s", consumer.name, why)
+        found = dict(consumers.view.all_contents())
         for fate in plan(consumers, keep):
             if not fate.is_removable:
                 result.kept.append(fate)
                 continue
-            _remove(disk, os.path.join(consumers.directory, segment_name(fate.base)))
+            _remove(disk, consumers.directory, fate.base, found[fate.base])
             result.removed.append(fate)
-        if result.removed:
-            disk.sync_directory(consumers.directory)
     return result
 
 
@@ -146,9 +145,13 @@ def _reason(found: Contents, holders: tuple[str, ...], has_consumers: bool, is_a
     return "" if has_consumers else "no consumer has been registered yet"
 
 
-def _remove(disk: Disk, segment_path: str) -> None:
-    """The segment first: side files without a segment are no harm, a segment without side files costs a walk."""
-    disk.remove(segment_path)
-    for side_file in (contents.contents_path(segment_path), index.index_path(segment_path)):
+def _remove(disk: Disk, directory: str, base: Offset, found: Contents) -> None:
+    """1. Note what goes. 2. Remove the segment, on disk before the next one goes: a log begins later, never with a gap
+    (I6). 3. Remove its side files: without a segment they are no harm, a segment without them costs a walk."""
+    path = os.path.join(directory, segment_name(base))
+    removed.record(disk, directory, found)
+    disk.remove(path)
+    disk.sync_directory(directory)
+    for side_file in (contents.contents_path(path), index.index_path(path)):
         if os.path.lexists(side_file):
             disk.remove(side_file)

@@ -111,11 +111,15 @@ class SelectedFrame:
     def _stored(self) -> pa.RecordBatch:
         import pyarrow as pa
 
-        from tailrace.log.batch import batches_of, decode_body
+        from tailrace.log.batch import NOT_COLUMNAR, decode_body, rows_of
 
         if not self.head.is_batch:
-            (batch,) = batches_of([self._plain()], self.head.mode)
-            return batch.rows
+            try:
+                return rows_of([self._plain()])
+            except NOT_COLUMNAR as error:
+                what = f"a document has no columnar form: {error}"
+                hint = f"read it by itself: tailrace log show {self.head.offset}"
+                raise TailraceError("message.invalid", what, place=self.place, hint=hint) from error
         try:
             rows = decode_body(self.body)
         except (pa.ArrowInvalid, OSError, StopIteration) as error:

@@ -14,9 +14,9 @@ from typing import Final, Self
 
 from tailrace.errors import TailraceError
 from tailrace.limits import OFFSET_FLUSH_S
-from tailrace.log.consumers import Consumers, State, outside_log
+from tailrace.log.consumers import Consumer, Consumers, State, outside_log
 from tailrace.log.disk import Disk, disk_errors
-from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Positions, Record, position_of
+from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Positions, Record
 from tailrace.log.segment import segment_name
 from tailrace.message import Offset
 
@@ -35,8 +35,10 @@ class ConsumerSession:
         self._owning = contextlib.ExitStack()
         self._path = self._owning.enter_context(consumers.owning(name))
         try:
-            self._check_valid()
+            ttl_s = self._check_valid().agreement.ttl_s
             self._offsets = OffsetLog(self._path, self._disk)
+            self._heartbeat_s = _HEARTBEAT_S if ttl_s is None else min(_HEARTBEAT_S, ttl_s / 3)
+            self._show_life()
         except BaseException:
             self._owning.close()
             raise
@@ -45,7 +47,6 @@ class ConsumerSession:
         self._pending: dict[str, int] = {}
         self._failure: TailraceError | None = None
         self._closed = threading.Event()
-        self._heartbeat_s = time.monotonic()
         self._flusher = threading.Thread(target=self._flush_regularly, name=f"tailrace-offsets-{name}", daemon=True)
         self._flusher.start()
 
@@ -63,8 +64,7 @@ class ConsumerSession:
     @property
     def resume_offset(self) -> Offset:
         """Where delivery goes on: everything before is acknowledged."""
-        view = self._consumers.view
-        return Offset(position_of(self.positions, view.last_offsets(), view.head().next_offset) + 1)
+        return Offset(self._consumers.position_of(self.positions) + 1)
 
     def commit(self, offset: int, namespace: str = WHOLE_LOG) -> None:
         """Everything up to `offset` (of one namespace, or of the whole log) was delivered. A lower one is no news."""
@@ -116,12 +116,14 @@ class ConsumerSession:
                     return
                 with contextlib.suppress(TailraceError):  # kept in _failure: the next commit reports it
                     self._flush()
-                    self._show_life()
+                    if time.monotonic() - self._shown_s >= self._heartbeat_s:
+                        self._show_life()
 
     def _show_life(self) -> None:
-        if time.monotonic() - self._heartbeat_s >= _HEARTBEAT_S:
-            self._heartbeat_s = time.monotonic()
+        """A consumer that has nothing to commit is alive all the same; one that had expired holds the log again."""
+        with disk_errors("showing that a consumer is alive", self._path):
             os.utime(os.path.join(self._path, segment_name(0)))
+        self._shown_s = time.monotonic()
 
     def _check_usable(self) -> None:
         if self._failure is not None:
@@ -129,7 +131,7 @@ class ConsumerSession:
         if self._closed.is_set():
             raise TailraceError("log.closed", f"the session of consumer {self.name} was closed", hint="open it again")
 
-    def _check_valid(self) -> None:
+    def _check_valid(self) -> Consumer:
         consumer = self._consumers.get(self.name)
         if consumer.state is State.INVALIDATED:
             raise TailraceError(
@@ -137,3 +139,4 @@ class ConsumerSession:
                 f"consumer {self.name} cannot go on: {consumer.agreement.invalidated or 'messages it needs are gone'}",
                 hint=f"take a new snapshot, then: tailrace offset rewind {self.name} oldest",
             )
+        return consumer

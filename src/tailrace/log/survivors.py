@@ -11,7 +11,7 @@ from tailrace.log.batch import key_of
 from tailrace.log.frame import Head
 from tailrace.log.selection import SelectedFrame
 
-TRANSPORTER_KEY = ("_id",)
+TRANSPORTER_KEY = "_id"
 
 
 class Survivors(Protocol):
@@ -59,13 +59,23 @@ class LastOfKey:
 
 def _keys(frame: SelectedFrame) -> Iterator[tuple[int, set[Any]]]:
     """For each message that has a key its offset and its keys: after the change and, when it differs, before it."""
+    if not frame.head.is_batch:
+        yield from _document_key(frame)
+        return
     rows = frame.rows()
-    names = key_of(rows.schema) or (() if frame.head.is_batch else TRANSPORTER_KEY)
+    names = key_of(rows.schema)
     columns = [column for name in ("data", "before") if (column := _key_columns(rows, name, names)) is not None]
     for at, offset in enumerate(frame.offsets().to_pylist()):
         keys = {key for column in columns if (key := column[at]) is not None}
         if keys and offset is not None:
             yield offset, keys
+
+
+def _document_key(frame: SelectedFrame) -> Iterator[tuple[int, set[Any]]]:
+    """Transporter's documents have their key in `_id`; their values need not fit into columns."""
+    document = frame.plain_data()
+    if isinstance(document, dict) and TRANSPORTER_KEY in document:
+        yield frame.head.offset, {(_hashable(document[TRANSPORTER_KEY]),)}
 
 
 def _key_columns(rows: pa.RecordBatch, name: str, key: tuple[str, ...]) -> list[Any] | None:

@@ -76,7 +76,11 @@ def _read_messages(segment: Segment, limit: int, result: Verification) -> None:
         result.messages += head.messages
         if not head.is_hole:
             place = segment.place(located.position, head.offset)
-            SelectedFrame(head, located.body, place, head.offset, head.end).rows()
+            frame = SelectedFrame(head, located.body, place, head.offset, head.end)
+            if head.is_batch:
+                frame.rows()
+            else:
+                frame.plain_data()  # a document is whole even when its values do not fit into columns
 
 
 def _verify_side_files(segment: Segment, tail: recovery.Tail, result: Verification) -> None:

@@ -120,8 +120,12 @@ class LogView:
 
     def active_contents(self) -> Contents:
         """What the published part of the active segment holds. Only what is new since the last call is walked."""
-        head = self.head()
+        return self._published_contents(self.head())
+
+    def _published_contents(self, head: LogHead) -> Contents:
         with Segment(self.directory, head.base) as segment:
+            if segment.size() < head.published:  # sealed and compacted since the head was read
+                return self.contents(segment)
             known = self._active if self._active and self._active[0] == segment.base else None
             found = known[1] if known else Contents(end=segment.base)
             for located in segment.heads(found.segment_bytes, head.published):
@@ -131,12 +135,12 @@ class LogView:
 
     def all_contents(self) -> Iterator[tuple[Offset, Contents]]:
         """What every segment holds, the oldest first, the active one last."""
-        head = self.head()
+        head = self.head()  # read once: what is sealed or begun from now on does not count
+        active = self._published_contents(head)
         for base in self.bases():
-            if base < head.base:
-                with Segment(self.directory, base) as segment:
-                    yield base, self.contents(segment)
-        yield head.base, self.active_contents()
+            if base < head.base and (found := self._contents_of(base)) is not None:
+                yield base, found
+        yield head.base, active
 
     def last_offsets(self) -> dict[str, int]:
         """The last message of every namespace."""
@@ -145,6 +149,13 @@ class LogView:
             for _, found in self.all_contents()
             for namespace, presence in found.namespaces.items()
         }
+
+    def _contents_of(self, base: Offset) -> Contents | None:
+        try:
+            with Segment(self.directory, base) as segment:
+                return self.contents(segment)
+        except FileNotFoundError:  # retention has removed it
+            return None
 
     def _size(self, base: Offset) -> int:
         try:

@@ -16,8 +16,10 @@ if sys.platform == "linux":
     from inotify_simple import INotify, flags
 
 LOOK_EVERY_S: Final = 0.25
-GATHER_MS: Final = 1
-"""After the first write we wait this long for more, so that many small groups wake a reader once."""
+GATHER_MS: Final = 5
+"""While a log is busy its readers wait this long for more, so that many small groups wake them once."""
+BUSY_S: Final = 0.02
+"""A log is busy when its next write follows so soon."""
 
 
 class Watch:
@@ -26,6 +28,7 @@ class Watch:
     def __init__(self, directory: str) -> None:
         self._path = head_path(directory)
         self._inotify: INotify | None = None
+        self._woken_s = 0.0
         self._watch()
 
     def __enter__(self) -> Self:
@@ -42,7 +45,9 @@ class Watch:
         if self._inotify is None:
             time.sleep(pause_s)
         else:
-            self._inotify.read(timeout=pause_s * 1000, read_delay=GATHER_MS)
+            is_busy = time.monotonic() - self._woken_s < BUSY_S
+            self._inotify.read(timeout=pause_s * 1000, read_delay=GATHER_MS if is_busy else None)
+            self._woken_s = time.monotonic()
 
     def close(self) -> None:
         if self._inotify is not None:
