@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Annotated
 
 import typer
@@ -45,5 +46,8 @@ def namespace_pattern(text: str | None) -> re.Pattern[str] | None:
 
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something that cannot be undone; without a terminal there is nobody to ask."""
-    if not yes:
-        typer.confirm(question, abort=True, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise TailraceError("input.invalid", f"nobody can answer: {question}", hint="the same command with --yes")
+    typer.confirm(question, abort=True, err=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tailrace.limits import MIB
 from tailrace.log import contents, index
 from tailrace.log.contents import Contents
-from tailrace.log.disk import Disk, disk_errors
+from tailrace.log.disk import Disk, SyncFailed, disk_errors
 from tailrace.log.frame import Head, place_head
 from tailrace.log.index import Index
 from tailrace.log.recovery import Tail
@@ -52,16 +52,19 @@ class ActiveSegment:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base: Offset) -> ActiveSegment:
-        """A new segment; its directory entry is durable before anything in it is acknowledged (I1)."""
+        """A new segment; its directory entry is durable before anything in it is acknowledged (I1).
+
+        When that fails nothing is left of it, durably: the segment before it may grow past its base.
+        """
         path = os.path.join(directory, segment_name(base))
         disk.close(disk.create(path))
         try:
             index.store(disk, path, Index())
             disk.sync_directory(directory)
+            return cls(disk, directory, Tail(base, 0, base, Index(), Contents(end=base)))
         except OSError:
-            disk.remove(path)
+            _take_back(disk, directory, path)
             raise
-        return cls(disk, directory, Tail(base, 0, base, Index(), Contents(end=base)))
 
     @property
     def next_offset(self) -> Offset:
@@ -80,12 +83,9 @@ class ActiveSegment:
         self._queue_frame(*self._held, closes_group=True, batch_ids=batch_ids)
         self._held = None
         self._write_queue()
-        with disk_errors("writing the index", self.path):
-            for located in self._group:
-                self.contents.note(located)
-                if self.index.note(located):
-                    at = (len(self.index) - 1) * index.ENTRY_BYTES
-                    self._disk.write(self._index_fd, [self.index.last_entry()], at)
+        self._write_index()
+        for located in self._group:
+            self.contents.note(located)
         self._group.clear()
         self.end = End(self._written, self._group_end)
 
@@ -121,6 +121,18 @@ class ActiveSegment:
         if self._queued_bytes >= _WRITE_BYTES:
             self._write_queue()
 
+    def _write_index(self) -> None:
+        latest = self.index.latest
+        try:
+            with disk_errors("writing the index", self.path):
+                for located in self._group:
+                    if self.index.note(located):
+                        at = (len(self.index) - 1) * index.ENTRY_BYTES
+                        self._disk.write(self._index_fd, [self.index.last_entry()], at)
+        except BaseException:
+            self.index.forget_from(self.end.position, latest)
+            raise
+
     def _write_queue(self) -> None:
         at = self._written
         self._written += self._queued_bytes  # even a failed write may have left bytes that have to be taken back
@@ -128,3 +140,11 @@ class ActiveSegment:
             self._disk.write(self._fd, self._queue, at)
         self._queue.clear()
         self._queued_bytes = 0
+
+
+def _take_back(disk: Disk, directory: str, path: str) -> None:
+    try:
+        disk.remove(path)
+        disk.sync_directory(directory)
+    except OSError as error:
+        raise SyncFailed(*error.args) from error

@@ -132,7 +132,8 @@ class CommitLog:
         disk = disk or Disk()
         lock = Lock(os.path.join(path, LOCK_NAME))
         with disk_errors("opening the log", path):
-            disk.make_directory(path)
+            if not os.path.isdir(path) or not list_segments(path):
+                disk.make_directory(path)
             try:
                 report = recovery.Report(previous_writer=lock.acquire())
             except LockHeld as held:
@@ -296,7 +297,7 @@ class CommitLog:
         """1. The old segment is durable. 2. Its side files are there. 3. The new one is durable. 4. Publish it."""
         old = self._active
         self._make_durable(old.end.offset)
-        with self._syncing, disk_errors("starting a new segment", old.path):
+        with self._syncing, self._failing(), disk_errors("starting a new segment", old.path):
             old.seal()
             self._active = ActiveSegment.create(self._disk, self.directory, old.next_offset)
             old.close()
@@ -320,6 +321,16 @@ class CommitLog:
                 hint="check the disk (dmesg), then open the log again: it recovers by itself",
             )
             raise self._failure from error
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """A sync that fails within it is the end of this log (I7)."""
+        try:
+            yield
+        except TailraceError as error:
+            if error.code == "log.fsync_failed":
+                self._failure = error
+            raise
 
     def _publish(self, end: End) -> None:
         with disk_errors("publishing a group", self.directory):
@@ -369,6 +380,7 @@ def _open_active(disk: Disk, directory: str, report: recovery.Report) -> ActiveS
     bases = list_segments(directory)
     if not bases:
         return ActiveSegment.create(disk, directory, Offset(0))
+    disk.sync_directory(directory)  # I1: who created the last segment may have died before its entry was durable
     recovery.check_sealed(disk, directory, bases, report)
     tail = recovery.recover_active(disk, directory, bases[-1], read_head(directory), report)
     return ActiveSegment(disk, directory, tail)

@@ -18,17 +18,22 @@ DRAFT_SUFFIX: Final = ".tmp"
 _IOV_MAX: Final = 1024
 
 
+class SyncFailed(OSError):
+    """The disk did not confirm what was written, so nobody knows what it kept. Not to be tried again (I7)."""
+
+
 class Disk:
     """Plain files. Every method returns when the kernel has done it, or raises OSError."""
 
     def make_directory(self, path: str) -> bool:
-        """Create a directory durably; False when it was there already."""
+        """Create a directory durably; False when it was there already, though perhaps not durable yet."""
         try:
             os.mkdir(path, DIRECTORY_MODE)
+            is_new = True
         except FileExistsError:
-            return False
+            is_new = False
         self.sync_directory(os.path.dirname(os.path.abspath(path)))
-        return True
+        return is_new
 
     def create(self, path: str) -> int:
         """A new, empty file open for writing; its directory entry is not durable before `sync_directory`."""
@@ -55,13 +60,18 @@ class Disk:
 
     def sync(self, fd: int) -> None:
         """Data and size are on disk when this returns."""
-        os.fdatasync(fd)
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
 
     def sync_directory(self, path: str) -> None:
         """Created, renamed and removed entries of a directory are on disk when this returns."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise SyncFailed(*error.args) from error
         finally:
             os.close(fd)
 
@@ -105,6 +115,13 @@ class Disk:
 def disk_error(error: OSError, doing: str, path: str) -> TailraceError:
     """An operating system's refusal in our words."""
     place = Place(path)
+    if isinstance(error, SyncFailed):
+        return TailraceError(
+            "log.fsync_failed",
+            f"the disk did not confirm a write ({error.strerror}) while {doing}; nobody knows what was kept",
+            place=place,
+            hint="check the disk (dmesg), then try again: what is in doubt is written anew",
+        )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return TailraceError(
             "log.disk_full", f"no space left while {doing}", place=place, hint="free some space and try again"

@@ -45,6 +45,12 @@ class Index:
         self.latest = max(self.latest, located.head.timestamp)
         return is_due
 
+    def forget_from(self, position: int, latest: int) -> None:
+        """Drop the entries of frames that were taken back; `latest` is what it was before them."""
+        kept = bisect_left(self.positions, position)
+        del self.offsets[kept:], self.positions[kept:], self.timestamps[kept:]
+        self.latest = latest
+
     def position_of(self, offset: int) -> int:
         """Where to start walking for an offset: at most one interval before it."""
         at = bisect_right(self.offsets, offset) - 1

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import Final
 
 from tailrace.errors import Place, TailraceError
-from tailrace.limits import MIB
+from tailrace.limits import KEY_BYTES_MAX, MIB
 from tailrace.log.disk import Disk
 from tailrace.log.frame import crc32, encode_plain
 from tailrace.log.segment import FrameFile, Located, segment_name
@@ -90,6 +90,24 @@ class Record:
     kind: Kind
     namespace: str
     offset: int
+
+    def __post_init__(self) -> None:
+        """Refuse a namespace that no log can hold: its record could be written but not read."""
+        size = len(self.namespace.encode("utf-8", "replace"))
+        if size > KEY_BYTES_MAX or not _is_text(self.namespace):
+            raise TailraceError(
+                "name.invalid",
+                f"namespace {self.namespace[:40]!r} of {size} bytes cannot be in a log",
+                hint="name a namespace of the log: tailrace log stat",
+            )
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_positions(directory: str) -> Positions:

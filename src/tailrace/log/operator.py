@@ -71,13 +71,15 @@ class Operator:
         positions = self._consumers.get(name).positions
         before = self._position(name)
         furthest = positions.of(namespace) if namespace else max([before, *positions.by_namespace.values()])
-        if offset > furthest + 1:
+        if offset > max(furthest + 1, oldest):
             raise TailraceError(
                 "offset.direction",
                 f"consumer {name} has not come that far: it is at {furthest}",
                 hint=f"tailrace offset mark {name} {offset - 1}",
             )
         records = [Record(Kind.REWIND, WHOLE_LOG, offset)]
+        if oldest > 0:
+            records.append(Record(Kind.COMMIT, WHOLE_LOG, oldest - 1))  # what is gone cannot be delivered any more
         if namespace:
             others = {*view.last_offsets(), *positions.by_namespace} - {namespace, WHOLE_LOG}
             kept = {other: positions.of(other) for other in others}

@@ -14,7 +14,7 @@ from tailrace.log.frame import Head, ShortFrame, crc32, parse_head
 from tailrace.message import Offset
 
 SUFFIX: Final = ".log"
-_NAME: Final = re.compile(r"(\d{20})\.log")
+_NAME: Final = re.compile(r"([0-9]{20})\.log")
 _CHUNK_BYTES: Final = 64 * KIB
 
 

@@ -16,7 +16,7 @@ from tailrace.errors import TailraceError
 from tailrace.limits import OFFSET_FLUSH_S
 from tailrace.log.consumers import Consumer, Consumers, State, outside_log
 from tailrace.log.disk import Disk, disk_errors
-from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Positions, Record
+from tailrace.log.offsets import NOTHING, WHOLE_LOG, Kind, OffsetLog, Positions, Record
 from tailrace.log.segment import segment_name
 from tailrace.message import Offset
 
@@ -35,16 +35,17 @@ class ConsumerSession:
         self._owning = contextlib.ExitStack()
         self._path = self._owning.enter_context(consumers.owning(name))
         try:
-            ttl_s = self._check_valid().agreement.ttl_s
-            self._offsets = OffsetLog(self._path, self._disk)
+            with consumers.changing():  # from here on nothing that the consumer needs is removed (I6)
+                ttl_s = self._check_valid().agreement.ttl_s
+                self._offsets = OffsetLog(self._path, self._disk)
+                self._show_life()
             self._heartbeat_s = _HEARTBEAT_S if ttl_s is None else min(_HEARTBEAT_S, ttl_s / 3)
-            self._show_life()
         except BaseException:
             self._owning.close()
             raise
         self._flush_s = flush_s
         self._lock = threading.Lock()
-        self._pending: dict[str, int] = {}
+        self._pending: dict[str, Record] = {}
         self._failure: TailraceError | None = None
         self._closed = threading.Event()
         self._flusher = threading.Thread(target=self._flush_regularly, name=f"tailrace-offsets-{name}", daemon=True)
@@ -71,9 +72,11 @@ class ConsumerSession:
         end = self._consumers.view.head().next_offset
         if not 0 <= offset < end:
             raise outside_log(offset, self._consumers.view.bases()[0], end)
+        record = Record(Kind.COMMIT, namespace, offset)
         with self._lock:
             self._check_usable()
-            self._pending[namespace] = max(offset, self._pending.get(namespace, -1))
+            known = self._pending.get(namespace)
+            self._pending[namespace] = record if known is None or known.offset < offset else known
 
     def flush(self) -> None:
         """What was committed so far is on disk when this returns."""
@@ -97,14 +100,13 @@ class ConsumerSession:
 
     def _flush(self) -> None:
         known = self.positions.by_namespace
-        news = {name: offset for name, offset in self._pending.items() if offset > known.get(name, -1)}
+        news = [record for name, record in self._pending.items() if record.offset > known.get(name, NOTHING)]
         self._pending.clear()
         if not news:
             return
-        records = [Record(Kind.COMMIT, name, offset) for name, offset in news.items()]
         try:
             with disk_errors("writing a consumer's offsets", self._path):
-                self._offsets.append(records, int(self._consumers.clock()))
+                self._offsets.append(news, int(self._consumers.clock()))
         except TailraceError as error:
             self._failure = error  # I7: not tried again; what was not recorded will be repeated
             raise
