@@ -97,6 +97,7 @@ class ActiveSegment:
         self._queued_bytes = 0
         if self._written > self.end.position:
             self._disk.truncate(self._fd, self.end.position)
+            self._disk.sync(self._fd)  # or the rest might be there again after this segment was sealed
         self._written, self._group_end = self.end
 
     def sync(self) -> None:

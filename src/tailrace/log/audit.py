@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import getpass
 import json
 import os
@@ -26,19 +27,17 @@ def record(disk: Disk, directory: str, action: str, consumer: str, **details: ob
         "consumer": consumer,
         **details,
     }
-    path = os.path.join(directory, NAME)
-    is_new = not os.path.lexists(path)
-    fd = disk.create(path) if is_new else disk.open(path)
+    fd = _open(disk, os.path.join(directory, NAME))
     try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # until the file is closed: lines of others must not be written over
         size = os.fstat(fd).st_size
         is_torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-        raw = json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        raw = json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         disk.write(fd, [b"\n" + raw if is_torn else raw], size)
         disk.sync(fd)
     finally:
         disk.close(fd)
-    if is_new:
-        disk.sync_directory(directory)
+    disk.sync_directory(directory)
 
 
 def read(directory: str) -> Iterator[dict[str, Any]]:
@@ -50,6 +49,17 @@ def read(directory: str) -> Iterator[dict[str, Any]]:
         for line in file:
             with contextlib.suppress(ValueError):
                 yield json.loads(line)
+
+
+def _open(disk: Disk, path: str) -> int:
+    try:
+        return disk.open(path)
+    except FileNotFoundError:
+        pass
+    try:
+        return disk.create(path)
+    except FileExistsError:  # somebody else was faster
+        return disk.open(path)
 
 
 def _user() -> str:

@@ -19,6 +19,8 @@ from pyarrow import ipc
 
 from tailrace.errors import TailraceError
 from tailrace.limits import COMPRESS_BYTES_MIN, FRAME_BYTES_MAX, FRAME_ROWS_MAX, U64_MAX
+from tailrace.log import documents
+from tailrace.log.documents import NOT_COLUMNAR
 from tailrace.log.frame import Codec, Head, crc32
 from tailrace.message import Lsn, Message, Micros, Mode, NodeId, Offset, Op, Row
 from tailrace.namespace import check_name
@@ -43,8 +45,6 @@ _WRITE_OPTIONS: Final = {
 }
 _READ_OPTIONS: Final = ipc.IpcReadOptions(use_threads=False)
 """Handing columns to other threads costs more than it brings for batches that fit the cache."""
-NOT_COLUMNAR: Final = (pa.ArrowException, OverflowError, UnicodeError)
-"""What Arrow raises for values that do not fit one column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,7 @@ def message_rows(rows: pa.RecordBatch, namespace: str, origin: NodeId) -> Iterat
     """The messages of a batch, one by one."""
     columns: dict[str, list[Any]] = {name: [None] * rows.num_rows for name in ("tx", "destinations", "before")}
     for name in rows.schema.names:
-        column = rows.column(name)
-        columns[name] = (column.view(pa.int64()) if name == "timestamp" else column).to_pylist()
+        columns[name] = _values(name, rows.column(name))
     for at in range(rows.num_rows):
         yield Message(
             op=Op(columns["op"][at]),
@@ -191,6 +190,12 @@ def message_rows(rows: pa.RecordBatch, namespace: str, origin: NodeId) -> Iterat
             tx=columns["tx"][at],
             destinations=tuple(columns["destinations"][at] or ()),
         )
+
+
+def _values(name: str, column: pa.Array[Any]) -> list[Any]:
+    if name in ("data", "before"):
+        return documents.decode(column)
+    return (column.view(pa.int64()) if name == "timestamp" else column).to_pylist()
 
 
 def common_op(batch: Batch) -> Op | None:
@@ -234,16 +239,11 @@ def _fields(row: Row | None) -> frozenset[str] | None:
 def _batches_of_run(namespace: str, origin: NodeId, mode: Mode, run: list[Message]) -> Iterator[Batch]:
     """Arrow columns hold one type each; a run whose values do not agree on it is halved until they do."""
     try:
-        batch = Batch(namespace, rows_of(run), mode, origin)
+        yield Batch(namespace, rows_of(run), mode, origin)
+        return
     except NOT_COLUMNAR as error:
         if len(run) == 1:
             raise _invalid(namespace, f"a value has no columnar form: {error}") from error
-        batch = None
-    if batch is not None and _holds(batch, run):
-        yield batch
-        return
-    if len(run) == 1:
-        raise _invalid(namespace, "a list holds values of different kinds, or documents of different fields")
     half = len(run) // 2
     yield from _batches_of_run(namespace, origin, mode, run[:half])
     yield from _batches_of_run(namespace, origin, mode, run[half:])
@@ -258,56 +258,15 @@ def rows_of(run: list[Message]) -> pa.RecordBatch:
         "op": pa.array([message.op for message in run], pa.int8()),
         "timestamp": pa.array([message.timestamp for message in run], TIMESTAMP),
         "lsn": pa.array([message.lsn for message in run], pa.int64()),
-        "data": _structs([message.data for message in run]),
+        "data": documents.encode([message.data for message in run]),
     }
     if any(message.tx is not None for message in run):
         columns["tx"] = pa.array([message.tx for message in run], pa.string())
     if any(message.destinations for message in run):
         columns["destinations"] = pa.array([message.destinations for message in run], pa.list_(pa.string()))
     if any(message.before is not None for message in run):
-        columns["before"] = _structs([message.before for message in run])
+        columns["before"] = documents.encode([message.before for message in run])
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _structs(rows: list[Row | None]) -> pa.Array[Any]:
-    if all(row is None for row in rows):
-        return pa.nulls(len(rows), pa.struct([]))
-    documents: list[Any] = rows
-    array: pa.Array[Any] = pa.array(documents)
-    if not pa.types.is_struct(array.type):
-        raise pa.ArrowTypeError(f"data is {array.type}, not a document")
-    return array
-
-
-def _holds(batch: Batch, run: list[Message]) -> bool:
-    """Whether the columns give the rows back as they came: Arrow fills in nulls and widens numbers to make them fit.
-
-    A message by itself may hold numbers of other libraries; they come back as Python's, equal to what was given.
-    """
-    same = _equal if len(run) == 1 else _same
-    stored = batch.rows.column("data").to_pylist()
-    if not all(map(same, stored, (message.data for message in run))):
-        return False
-    if "before" not in batch.rows.schema.names:
-        return True
-    return all(map(same, batch.rows.column("before").to_pylist(), (message.before for message in run)))
-
-
-def _same(kept: Any, given: Any) -> bool:
-    if isinstance(given, dict) and isinstance(kept, dict):
-        return kept.keys() == given.keys() and all(_same(kept[name], given[name]) for name in given)
-    if isinstance(given, list | tuple) and isinstance(kept, list):
-        return len(kept) == len(given) and all(map(_same, kept, given))
-    return type(kept) is type(given) and (kept == given or repr(kept) == repr(given))
-
-
-def _equal(kept: Any, given: Any) -> bool:
-    if isinstance(given, dict) and isinstance(kept, dict):
-        return kept.keys() == given.keys() and all(_equal(kept[name], given[name]) for name in given)
-    if isinstance(kept, list):
-        plain = given.tolist() if isinstance(given, np.ndarray) else given
-        return isinstance(plain, list | tuple) and len(kept) == len(plain) and all(map(_equal, kept, plain))
-    return bool(kept == given or (kept != kept and given != given))  # noqa: PLR0124  nan differs from itself
 
 
 def _check_schema(namespace: str, schema: pa.Schema) -> None:

@@ -114,12 +114,13 @@ class CommitLog:
         """Held while a group is written. Taken before `_syncing` when both are needed."""
         self._syncing = threading.Lock()
         """Held while the active segment is synced and published."""
+        self._group_is_open = False
         self._failure: TailraceError | None = None
         self._closed = threading.Event()
         self._known_batches: dict[str, OffsetRange] | None = None
         self._has_news = threading.Event()
         self._syncer: threading.Thread | None = None
-        self._publish(active.end)
+        self._publish(active.end, durably=True)
         if config.sync_every_s:
             self._start_syncer()
 
@@ -222,6 +223,7 @@ class CommitLog:
         """Seal the active segment now, unless it is empty, so that it can be compacted or removed."""
         with self._turn:
             self._check_usable()
+            self._check_between_groups()
             if self._active.end.position:
                 self._roll()
 
@@ -230,6 +232,7 @@ class CommitLog:
         with self._turn:
             if self._closed.is_set():
                 return
+            self._check_between_groups()
             try:
                 if self._failure is None:
                     self._make_durable(self._active.end.offset)
@@ -259,16 +262,20 @@ class CommitLog:
     def _writing_group(self, batch_id: str | None) -> Iterator[Group]:
         with self._turn:
             self._check_usable()
+            self._check_between_groups()
             if self._active.end.position >= self.config.segment_bytes:
                 self._roll()
             active = self._active
             group = Group(active, self.config.codec)
+            self._group_is_open = True
             try:
                 yield group
                 active.finish_group((batch_id,) if batch_id else ())
             except BaseException:
                 self._abandon_group()
                 raise
+            finally:
+                self._group_is_open = False
             group.range = OffsetRange(group.range.first, active.next_offset)
             if batch_id is not None and self._known_batches is not None:
                 self._known_batches[batch_id] = group.range
@@ -279,6 +286,8 @@ class CommitLog:
             self._make_durable(end)
             return
         with self._syncing:
+            if self._durable.offset >= end:
+                return
             self._check_usable()
             self._publish(self._active.end)
 
@@ -302,7 +311,7 @@ class CommitLog:
             self._active = ActiveSegment.create(self._disk, self.directory, old.next_offset)
             old.close()
             self._durable = self._active.end
-            self._publish(self._active.end)
+            self._publish(self._active.end, durably=True)
 
     def _abandon_group(self) -> None:
         try:
@@ -332,9 +341,14 @@ class CommitLog:
                 self._failure = error
             raise
 
-    def _publish(self, end: End) -> None:
-        with disk_errors("publishing a group", self.directory):
-            self._head.publish(LogHead(self._active.base, end.position, self._durable.position, end.offset))
+    def _publish(self, end: End, *, durably: bool = False) -> None:
+        """Let readers see complete groups. They cannot be taken back any more, so who fails here must not go on."""
+        try:
+            head = LogHead(self._active.base, end.position, self._durable.position, end.offset)
+            self._head.publish(head, durably=durably)
+        except OSError as error:
+            self._failure = disk_error(error, "publishing a group", self.directory)
+            raise self._failure from error
 
     def _check_usable(self) -> None:
         if self._closed.is_set():
@@ -346,6 +360,15 @@ class CommitLog:
                 place=self._failure.place,
                 hint="mend the cause, then open the log again",
             ) from self._failure
+
+    def _check_between_groups(self) -> None:
+        if self._group_is_open:
+            raise TailraceError(
+                "log.busy",
+                "the log is in the middle of a group that this thread has begun",
+                place=Place(self.directory),
+                hint="leave the group first",
+            )
 
     def _start_syncer(self) -> None:
         if self._syncer is None:
@@ -377,12 +400,13 @@ class CommitLog:
 
 def _open_active(disk: Disk, directory: str, report: recovery.Report) -> ActiveSegment:
     recovery.remove_drafts(disk, directory, report)
-    bases = list_segments(directory)
+    bases, head = list_segments(directory), read_head(directory)
+    recovery.check_last(directory, bases, head)
     if not bases:
         return ActiveSegment.create(disk, directory, Offset(0))
     disk.sync_directory(directory)  # I1: who created the last segment may have died before its entry was durable
     recovery.check_sealed(disk, directory, bases, report)
-    tail = recovery.recover_active(disk, directory, bases[-1], read_head(directory), report)
+    tail = recovery.recover_active(disk, directory, bases[-1], head, report)
     return ActiveSegment(disk, directory, tail)
 
 

@@ -16,8 +16,9 @@ from enum import StrEnum
 import pyarrow as pa
 
 from tailrace.errors import TailraceError
-from tailrace.log import contents, index
+from tailrace.log import contents, index, recovery
 from tailrace.log.consumers import Consumer, Consumers
+from tailrace.log.contents import Extent
 from tailrace.log.disk import DRAFT_SUFFIX, Disk, disk_errors
 from tailrace.log.maintenance import maintaining
 from tailrace.log.rewriting import SegmentDraft
@@ -155,17 +156,22 @@ def _compact_segment(
     if all(presence.first > limits.of(namespace) for namespace, presence in found.namespaces.items()):
         return None
     path = segment.path
-    draft = SegmentDraft(disk, f"{path}.{os.getpid()}{DRAFT_SUFFIX}")
+    draft = SegmentDraft(disk, f"{path}.{os.getpid()}{DRAFT_SUFFIX}", segment.base)
     try:
+        reached = Extent(0, segment.base, ends_plain=True)
         for located in segment.heads():
+            recovery.check_follows(segment, located, reached)
+            reached = Extent(located.end, located.head.end, not located.head.is_batch)
             _rewrite_frame(draft, segment, located, limits, survivors)
-        draft.finish()
+        following = view.base_after(segment.base)
+        draft.finish(following if following is not None and reached.ends_plain else reached.end)
         if draft.size >= segment.size():
             return None
         with consumers.changing():
             now = Limits(consumers.all(), upto)
             if not now.allow(limits, list(found.namespaces)):
                 return None
+            consumers.sync_offsets()
             for side_file in (contents.contents_path(path), index.index_path(path)):
                 if os.path.lexists(side_file):
                     disk.remove(side_file)
@@ -182,14 +188,14 @@ def _rewrite_frame(
 ) -> None:
     head = located.head
     if head.is_hole:
-        draft.leave_out(head, head.offset, head.end)
+        draft.leave_out(head, head.end)
         return
     limit = limits.of(head.namespace)
     staying = None if head.offset > limit else survivors.of(head, lambda: _whole(segment, located))
     if staying is None:
         draft.keep(located, segment.bytes_at(located.position, head.head_bytes), segment.body_of(located))
     elif not staying and head.end - 1 <= limit:
-        draft.leave_out(head, head.offset, head.end)
+        draft.leave_out(head, head.end)
     else:
         frame = _whole(segment, located)
         offsets = [offset for offset in frame.offsets().to_pylist() if offset is not None]

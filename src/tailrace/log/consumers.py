@@ -141,6 +141,7 @@ class Consumers:
         with disk_errors("registering a consumer", path), self.changing():
             if os.path.lexists(path):
                 if exist_ok:
+                    self._disk.sync_directory(self.directory)  # who registered it may have died before it was durable
                     return self.get(name)
                 raise TailraceError(
                     "consumer.exists", f"there is a consumer {name} already", hint=f"tailrace offset show {name}"
@@ -194,12 +195,23 @@ class Consumers:
                     offsets.close()
                 os.utime(os.path.join(path, segment_name(0)), (seen_s, seen_s))  # this is no sign of life
 
+    def sync_offsets(self) -> None:
+        """Whatever positions were read before are on disk when this returns: only now may go what they allow (I6)."""
+        for name in self.names():
+            path = os.path.join(self._path(name), segment_name(0))
+            if os.path.lexists(path):
+                fd = self._disk.open(path)
+                try:
+                    self._disk.sync(fd)
+                finally:
+                    self._disk.close(fd)
+
     def position(self, consumer: Consumer) -> int:
         """The offset up to which a consumer has acknowledged everything."""
         return self.position_of(consumer.positions)
 
     def position_of(self, positions: Positions) -> int:
-        """Like `position`. The end is looked up first, so that what is appended meanwhile does not count as had (I3)."""
+        """Like `position`. The end is looked up first, so that what is appended meanwhile does not count (I3)."""
         end = self.view.head().next_offset
         return position_of(positions, self.view.last_offsets(), end)
 

@@ -149,14 +149,14 @@ def store(disk: Disk, segment_path: str, contents: Contents, sparse: Index) -> N
 def load_extent(segment_path: str, segment_bytes: int) -> Extent | None:
     """How far a segment of that many bytes reaches; None when the table of contents is missing, wrong or of another
     version of the segment (compaction only ever makes a segment shorter, so the length tells)."""
-    raw = _read(segment_path, _PRELUDE_BYTES)
+    raw, file_bytes = _read(segment_path, _PRELUDE_BYTES)
     prelude = _parse_prelude(raw, segment_bytes)
-    return prelude[0] if prelude else None
+    return prelude[0] if prelude and file_bytes == _PRELUDE_BYTES + prelude[1] else None
 
 
 def load(segment_path: str, segment_bytes: int) -> Contents | None:
     """The whole table of contents, None as for `load_extent`."""
-    raw = _read(segment_path, _PRELUDE_BYTES + CONTENTS_BYTES_MAX)
+    raw, _ = _read(segment_path, _PRELUDE_BYTES + CONTENTS_BYTES_MAX)
     prelude = _parse_prelude(raw, segment_bytes)
     if prelude is None:
         return None
@@ -180,12 +180,13 @@ def load(segment_path: str, segment_bytes: int) -> Contents | None:
     )
 
 
-def _read(segment_path: str, size: int) -> bytes:
+def _read(segment_path: str, size: int) -> tuple[bytes, int]:
+    """So much of the file, and how long all of it is."""
     try:
         with open(contents_path(segment_path), "rb") as file:
-            return file.read(size)
+            return file.read(size), os.fstat(file.fileno()).st_size
     except FileNotFoundError:
-        return b""
+        return b"", 0
 
 
 def _parse_prelude(raw: bytes, segment_bytes: int) -> tuple[Extent, int, int] | None:

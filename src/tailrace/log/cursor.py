@@ -93,7 +93,8 @@ class Cursor:
     def _leave(self, segment: Segment, extent: Extent) -> None:
         """Go on in the next segment, which begins where this one ends."""
         following = self._view.base_after(segment.base)
-        if following is not None:
+        overtaken = self.next_offset < self._view.bases()[0]  # by retention: the next look says where the log begins
+        if following is not None and not overtaken:
             recovery.check_joint(segment, extent, following)
             self.next_offset = max(self.next_offset, following)
         self.close()

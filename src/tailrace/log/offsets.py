@@ -10,6 +10,7 @@ I3: an offset never goes back except by an operator's command.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
@@ -17,7 +18,7 @@ from typing import Final
 
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import KEY_BYTES_MAX, MIB
-from tailrace.log.disk import Disk
+from tailrace.log.disk import DRAFT_SUFFIX, Disk, read_exactly
 from tailrace.log.frame import crc32, encode_plain
 from tailrace.log.segment import FrameFile, Located, segment_name
 from tailrace.message import Mode, Offset, Op
@@ -131,19 +132,24 @@ class OffsetLog:
         self.positions = _fold(records)
         self._records = len(records)
         self._size = size
-        if os.path.lexists(self._path):
-            self._fd = disk.open(self._path)
-            if os.fstat(self._fd).st_size > size:
-                disk.truncate(self._fd, size)
-        else:
-            self._fd = disk.create(self._path)
-            disk.sync_directory(directory)
+        self._remove_drafts()
+        is_new = not os.path.lexists(self._path)
+        self._fd = disk.create(self._path) if is_new else disk.open(self._path)
+        if not is_new:
+            self._settle()
+        for path in (directory, os.path.dirname(directory)):  # who made these entries may have died before their sync
+            disk.sync_directory(path)
 
     def append(self, records: list[Record], now_s: int) -> None:
         """Write records and return when they are on disk."""
         raw = _encode_flush(self._records, records, now_s)
-        self._disk.write(self._fd, [raw], self._size)
-        self._disk.sync(self._fd)
+        try:
+            self._disk.write(self._fd, [raw], self._size)
+            self._disk.sync(self._fd)
+        except OSError:
+            with suppress(OSError):  # nobody shall count on it; the next owner settles it in any case
+                self._disk.truncate(self._fd, self._size)
+            raise
         self._size += len(raw)
         self._records += len(records)
         for record in records:
@@ -164,6 +170,18 @@ class OffsetLog:
 
     def close(self) -> None:
         self._disk.close(self._fd)
+
+    def _settle(self) -> None:
+        """Write what the last owner wrote once more, so that it is on disk even if that one died or failed before its
+        sync, and cut a torn flush."""
+        self._disk.truncate(self._fd, self._size)
+        self._disk.write(self._fd, [read_exactly(self._fd, self._size, 0)], 0)
+        self._disk.sync(self._fd)
+
+    def _remove_drafts(self) -> None:
+        for name in os.listdir(self._directory):
+            if name.startswith(segment_name(0)) and name.endswith(DRAFT_SUFFIX):
+                self._disk.remove(os.path.join(self._directory, name))
 
 
 def _compacted(positions: Positions) -> list[Record]:
@@ -264,7 +282,12 @@ def _decode(file: FrameFile, located: Located) -> Record:
         offset, kind, _ = _RECORD.unpack_from(data)
         if _CRC.unpack(raw[-_CRC.size :])[0] == crc32(raw[: -_CRC.size]) and kind in _KINDS:
             return Record(Kind(kind), head.namespace, offset)
-    raise TailraceError("log.corrupt", "an offset record's checksum differs", place=file.place(located.position))
+    raise TailraceError(
+        "log.corrupt",
+        "an offset record's checksum differs",
+        place=file.place(located.position),
+        hint="tailrace log verify",
+    )
 
 
 def position_of(positions: Positions, namespaces: dict[str, int], end: Offset) -> int:

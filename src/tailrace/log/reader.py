@@ -70,7 +70,6 @@ class LogReader:
                     if cursor.next_offset < end:
                         yield from cursor.advance(end)
                         last_growth = time.monotonic()
-                        continue
                     left_s = LOOK_EVERY_S if idle_s is None else last_growth + idle_s - time.monotonic()
                     if left_s <= 0:
                         return
@@ -86,7 +85,7 @@ class LogReader:
                 is_active = base == head.base
                 if not is_active and self.view.contents(segment).latest < timestamp:
                     continue
-                position = self.view.index(segment).position_after(timestamp)
+                position = self.view.locate_moment(segment, timestamp)
                 for located in segment.heads(position, head.published if is_active else None):
                     if located.head.is_hole or located.head.timestamp < timestamp:
                         continue

@@ -11,16 +11,16 @@ from itertools import pairwise
 from struct import Struct
 from typing import Final
 
-from tailrace.errors import TailraceError
+from tailrace.errors import Place, TailraceError
 from tailrace.limits import MIB
 from tailrace.log import contents, index
 from tailrace.log.contents import Contents, Extent
 from tailrace.log.disk import DRAFT_SUFFIX, Disk
 from tailrace.log.frame import ShortFrame, crc32, find_batch_frame, parse_head
-from tailrace.log.head import LogHead
+from tailrace.log.head import LogHead, head_path
 from tailrace.log.index import Index
 from tailrace.log.lock import Holder, Lock, LockHeld
-from tailrace.log.segment import Located, Segment, segment_name
+from tailrace.log.segment import Located, Segment, list_segments, segment_name
 from tailrace.message import Offset
 
 MAINTENANCE_LOCK_NAME: Final = "maintenance.lock"
@@ -71,7 +71,8 @@ class Tail:
 
 
 def remove_drafts(disk: Disk, directory: str, report: Report) -> None:
-    """A draft was never put in its place, so what it would have replaced is whole (I6).
+    """A draft was never put in its place, so what it would have replaced is whole (I6). The side files of a segment
+    that was removed are of no use.
 
     While somebody else maintains the log, its drafts are not leftovers.
     """
@@ -81,12 +82,27 @@ def remove_drafts(disk: Disk, directory: str, report: Report) -> None:
     except LockHeld:
         return
     try:
+        segments = {os.path.splitext(segment_name(base))[0] for base in list_segments(directory)}
         for name in sorted(os.listdir(directory)):
-            if name.endswith(DRAFT_SUFFIX) and os.path.isfile(os.path.join(directory, name)):
+            stem, suffix = os.path.splitext(name)
+            is_orphan = suffix in (contents.SUFFIX, index.SUFFIX) and stem not in segments
+            if (suffix == DRAFT_SUFFIX or is_orphan) and os.path.isfile(os.path.join(directory, name)):
                 disk.remove(os.path.join(directory, name))
                 report.removed.append(name)
     finally:
         lock.release()
+
+
+def check_last(directory: str, bases: list[Offset], head: LogHead | None) -> None:
+    """The head file names a segment only once that is durable: one that is not there was lost, with all in it (I5)."""
+    if head is None or (bases and head.base <= bases[-1]):
+        return
+    raise TailraceError(
+        "log.corrupt",
+        f"segment {segment_name(head.base)} is missing; the log reached up to offset {head.next_offset - 1}",
+        place=Place(os.path.join(directory, segment_name(head.base)), offset=head.base),
+        hint=f"restore it from a replica or a backup; to go on without it remove {head_path(directory)}",
+    )
 
 
 def check_sealed(disk: Disk, directory: str, bases: list[Offset], report: Report) -> None:
@@ -157,6 +173,7 @@ def scan(segment: Segment, head: LogHead | None) -> Tail:
                     _take_up(tail, group)
                     group.clear()
     except TailraceError as problem:
+        problem.place = segment.place(reached.segment_bytes, reached.end)  # a broken head may lie about its own offset
         tail.problem = problem
     if tail.problem is None and group:
         tail.problem = TailraceError(
@@ -179,7 +196,8 @@ def recover_active(disk: Disk, directory: str, base: Offset, head: LogHead | Non
     """Bring the active segment to its last complete group, durably.
 
     1. Walk it. 2. Refuse damage (I5). 3. Write the tail that nobody vouches for once more, so that a page the kernel
-    gave up writing is dirty again, cut what is torn, and sync (I1, I7). 4. Make the sparse index agree.
+    gave up writing is dirty again, cut what is torn, and sync (I1, I7), even when there is nothing to cut: the last
+    writer may have died between cutting and syncing. 4. Make the sparse index agree.
     """
     with Segment(directory, base) as segment:
         vouched = head if head is not None and head.base == base else None
@@ -189,8 +207,7 @@ def recover_active(disk: Disk, directory: str, base: Offset, head: LogHead | Non
             if not can_cut(segment, tail, vouched):
                 raise tail.problem
             report.cut = Cut(segment.name, tail.size, segment.size() - tail.size, tail.next_offset, tail.problem.what)
-        if report.cut is not None or tail.size > durable:
-            _settle(disk, segment, min(durable, tail.size), tail.size)
+        _settle(disk, segment, min(durable, tail.size), tail.size)
         stored = index.load(segment.path, base)
         if stored is None or stored.encode() != tail.index.encode():
             if tail.index.positions:

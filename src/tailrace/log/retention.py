@@ -17,7 +17,8 @@ from tailrace.log.contents import Contents
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.lag import Lag, lag_behind
 from tailrace.log.maintenance import maintaining
-from tailrace.log.segment import segment_name
+from tailrace.log.segment import Segment
+from tailrace.log.view import LogView
 from tailrace.message import Offset
 
 _LOGGER = logging.getLogger(__name__)
@@ -110,12 +111,13 @@ def retain(
                 consumers.invalidate(consumer.name, why)
                 result.invalidated[consumer.name] = why
                 _LOGGER.warning("consumer %s is invalidated: %s", consumer.name, why)
-        found = dict(consumers.view.all_contents())
-        for fate in plan(consumers, keep):
+        fates = plan(consumers, keep)
+        consumers.sync_offsets()
+        for fate in fates:
             if not fate.is_removable:
                 result.kept.append(fate)
                 continue
-            _remove(disk, consumers.directory, fate.base, found[fate.base])
+            _remove(disk, consumers.view, fate.base)
             result.removed.append(fate)
     return result
 
@@ -145,13 +147,14 @@ def _reason(found: Contents, holders: tuple[str, ...], has_consumers: bool, is_a
     return "" if has_consumers else "no consumer has been registered yet"
 
 
-def _remove(disk: Disk, directory: str, base: Offset, found: Contents) -> None:
+def _remove(disk: Disk, view: LogView, base: Offset) -> None:
     """1. Note what goes. 2. Remove the segment, on disk before the next one goes: a log begins later, never with a gap
     (I6). 3. Remove its side files: without a segment they are no harm, a segment without them costs a walk."""
-    path = os.path.join(directory, segment_name(base))
-    removed.record(disk, directory, found)
+    with Segment(view.directory, base) as segment:
+        removed.record(disk, view.directory, view.contents(segment))
+        path = segment.path
     disk.remove(path)
-    disk.sync_directory(directory)
+    disk.sync_directory(view.directory)
     for side_file in (contents.contents_path(path), index.index_path(path)):
         if os.path.lexists(side_file):
             disk.remove(side_file)

@@ -14,6 +14,7 @@ from tailrace.log.disk import Disk
 from tailrace.log.frame import Head, hole, place_head
 from tailrace.log.index import Index
 from tailrace.log.segment import Located
+from tailrace.message import Offset
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -26,10 +27,10 @@ _BATCH_IDS_MAX: Final = 1000
 class SegmentDraft:
     """A new version of a segment, written beside the old one."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, base: Offset) -> None:
         self.path = path
         self.index = Index()
-        self.contents = Contents()
+        self.contents = Contents(end=base)
         self.size = 0
         self._disk = disk
         if os.path.lexists(path):
@@ -42,51 +43,52 @@ class SegmentDraft:
 
     def keep(self, located: Located, encoded_head: bytes, body: ReadableBuffer) -> None:
         """A frame that stays as it is."""
-        self._close_hole()
+        self._close_hole(located.head.offset)
         self._add(located.head, encoded_head, body)
 
     def keep_rows(self, head: Head, rows: pa.RecordBatch, offsets: pa.Int64Array) -> None:
         """What stays of a frame: the rows from the first kept to the last, holes before and behind."""
         first, last = int(offsets[0].as_py()), int(offsets[-1].as_py())
         if first > head.offset:
-            self.leave_out(head, head.offset, first, closes_group=False)
+            self.leave_out(head, first, closes_group=False)
         span = last - first + 1
         if span > len(offsets):
             rows = rows.append_column("offset", offsets)
         frame, body = encode_frame(Batch(head.namespace, rows, head.mode, head.origin), head.codec)
         closes_here = head.closes_group and last == head.end - 1
         batch_ids = head.batch_ids if last == head.end - 1 else ()
-        self._close_hole()
+        self._close_hole(first)
         placed, encoded = place_head(
             frame._replace(span=span), offset=first, closes_group=closes_here, batch_ids=batch_ids
         )
         self._add(placed, encoded, body)
         if last < head.end - 1:
-            self.leave_out(head, last + 1, head.end)
+            self.leave_out(head, head.end)
 
-    def leave_out(self, head: Head, start: int, end: int, *, closes_group: bool | None = None) -> None:
-        """Messages of a frame that go. Neighbouring holes become one; it closes a group when any of them did."""
+    def leave_out(self, head: Head, end: int, *, closes_group: bool | None = None) -> None:
+        """The messages of a frame up to `end` go. Neighbouring holes become one; it closes a group when any of them
+        did. A hole begins where the frame before it ends, so it covers the gaps that Transporter leaves."""
         closes = head.closes_group if closes_group is None else closes_group
         batch_ids = head.batch_ids if end == head.end else ()
         pending = self._hole
-        fits = pending is not None and pending.span + end - start <= U32_MAX
-        if pending is not None and fits and len(pending.batch_ids) < _BATCH_IDS_MAX:
+        if pending is not None and len(pending.batch_ids) < _BATCH_IDS_MAX:
             self._hole = hole(
                 offset=pending.offset,
-                span=pending.span + end - start,
+                span=end - pending.offset,
                 timestamp=max(pending.timestamp, head.timestamp),
                 closes_group=pending.closes_group or closes,
                 batch_ids=pending.batch_ids + batch_ids,
             )
             return
         self._close_hole()
+        start = self.contents.end
         self._hole = hole(
             offset=start, span=end - start, timestamp=head.timestamp, closes_group=closes, batch_ids=batch_ids
         )
 
-    def finish(self) -> None:
-        """Everything is on disk when this returns; the draft is not in its place yet."""
-        self._close_hole()
+    def finish(self, end: Offset) -> None:
+        """Everything up to `end` is on disk when this returns; the draft is not in its place yet."""
+        self._close_hole(end)
         self._write()
         self._disk.sync(self._fd)
         self._disk.close(self._fd)
@@ -100,11 +102,19 @@ class SegmentDraft:
         if os.path.lexists(self.path):
             self._disk.remove(self.path)
 
-    def _close_hole(self) -> None:
-        if self._hole is not None:
-            pending, self._hole = self._hole, None
+    def _close_hole(self, upto: int | None = None) -> None:
+        """Write the hole that is due; one that is too long for a frame becomes several."""
+        if self._hole is None:
+            return
+        pending, self._hole = self._hole, None
+        end = pending.end if upto is None else upto
+        for start in range(pending.offset, end, U32_MAX):
+            is_last = start + U32_MAX >= end
             placed, encoded = place_head(
-                pending, offset=pending.offset, closes_group=pending.closes_group, batch_ids=pending.batch_ids
+                pending._replace(span=min(U32_MAX, end - start)),
+                offset=start,
+                closes_group=pending.closes_group and is_last,
+                batch_ids=pending.batch_ids if is_last else (),
             )
             self._add(placed, encoded, b"")
 

@@ -111,7 +111,8 @@ class SelectedFrame:
     def _stored(self) -> pa.RecordBatch:
         import pyarrow as pa
 
-        from tailrace.log.batch import NOT_COLUMNAR, decode_body, rows_of
+        from tailrace.log.batch import decode_body, rows_of
+        from tailrace.log.documents import NOT_COLUMNAR
 
         if not self.head.is_batch:
             try:

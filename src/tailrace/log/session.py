@@ -35,7 +35,8 @@ class ConsumerSession:
         self._owning = contextlib.ExitStack()
         self._path = self._owning.enter_context(consumers.owning(name))
         try:
-            with consumers.changing():  # from here on nothing that the consumer needs is removed (I6)
+            # While consumers do not change nothing is removed, and from then on nothing that this one needs (I6).
+            with disk_errors("opening a consumer's offsets", self._path), consumers.changing():
                 ttl_s = self._check_valid().agreement.ttl_s
                 self._offsets = OffsetLog(self._path, self._disk)
                 self._show_life()

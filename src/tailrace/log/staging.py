@@ -17,7 +17,7 @@ from typing import Final, Self
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import STAGING_KEEP_S
 from tailrace.log.batch import Batch, encode_frame
-from tailrace.log.disk import Disk
+from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.frame import Codec, Head, place_head
 from tailrace.log.recovery import Report
 from tailrace.log.segment import FrameFile
@@ -49,10 +49,12 @@ class Staging:
 
     def writer(self, batch_id: str, task: str) -> StagedWriter:
         """A new file for one attempt of one task."""
-        self._disk.make_directory(self._root)
-        self._disk.make_directory(self._batch_path(batch_id))
+        directory = self._batch_path(batch_id)
         name = f"{check_file_name(task, 'task')}-{secrets.token_hex(4)}{SUFFIX}"
-        return StagedWriter(self._disk, self._codec, self._batch_path(batch_id), name)
+        with disk_errors("staging a batch", directory):
+            self._disk.make_directory(self._root)
+            self._disk.make_directory(directory)
+            return StagedWriter(self._disk, self._codec, directory, name)
 
     def frames(self, batch_id: str, staged: Staged) -> Iterator[tuple[Head, memoryview]]:
         """The frames of a staged file, checked against what its task said of it."""
@@ -69,7 +71,7 @@ class Staging:
         frames = messages = 0
         with file:
             for located in file.frames():
-                frames += 1
+                frames += located.head.is_batch  # a task stages nothing else
                 messages += located.head.messages
                 yield located.head, located.body
             size = file.size()
@@ -90,7 +92,8 @@ class Staging:
         """The bytes staged for each batch that was not published."""
         if not os.path.isdir(self._root):
             return {}
-        return {name: _tree_bytes(os.path.join(self._root, name)) for name in sorted(os.listdir(self._root))}
+        names = sorted(entry.name for entry in os.scandir(self._root) if _is_batch(entry))
+        return {name: _tree_bytes(os.path.join(self._root, name)) for name in names}
 
     def sweep(self, published: Callable[[], Mapping[str, object]], report: Report) -> None:
         """After a crash: a batch that is in the log needs its files no more; one that is not keeps them for a day."""
@@ -122,15 +125,17 @@ class StagedWriter:
                 continue
             head, body = encode_frame(piece, self._codec)
             placed, encoded = place_head(head, offset=self._messages, closes_group=False)
-            self._size += self._disk.write(self._fd, [encoded, body], self._size)
+            with disk_errors("staging a batch", self._path):
+                self._size += self._disk.write(self._fd, [encoded, body], self._size)
             self._frames += 1
             self._messages += placed.messages
 
     def close(self) -> Staged:
         """Every frame is on disk when this returns."""
-        self._disk.sync(self._fd)
-        self._disk.close(self._fd)
-        self._disk.sync_directory(self._directory)
+        with disk_errors("staging a batch", self._path):
+            self._disk.sync(self._fd)
+            self._close()
+            self._disk.sync_directory(self._directory)
         return Staged(self._name, self._frames, self._messages, self._size)
 
     def __enter__(self) -> Self:
@@ -141,8 +146,22 @@ class StagedWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        self._disk.close(self._fd)
+        """Remove what was staged."""
+        self._close()
         self._disk.remove(self._path)
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._disk.close(fd)
+
+
+def _is_batch(entry: os.DirEntry[str]) -> bool:
+    try:
+        check_file_name(entry.name, "batch id")
+    except TailraceError:
+        return False  # somebody else's
+    return entry.is_dir(follow_symlinks=False)
 
 
 def _tree_bytes(path: str) -> int:

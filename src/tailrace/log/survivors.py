@@ -74,8 +74,8 @@ def _keys(frame: SelectedFrame) -> Iterator[tuple[int, set[Any]]]:
 def _document_key(frame: SelectedFrame) -> Iterator[tuple[int, set[Any]]]:
     """Transporter's documents have their key in `_id`; their values need not fit into columns."""
     document = frame.plain_data()
-    if isinstance(document, dict) and TRANSPORTER_KEY in document:
-        yield frame.head.offset, {(_hashable(document[TRANSPORTER_KEY]),)}
+    if isinstance(document, dict) and (key := _key((TRANSPORTER_KEY,), [document.get(TRANSPORTER_KEY)])) is not None:
+        yield frame.head.offset, {key}
 
 
 def _key_columns(rows: pa.RecordBatch, name: str, key: tuple[str, ...]) -> list[Any] | None:
@@ -88,10 +88,14 @@ def _key_columns(rows: pa.RecordBatch, name: str, key: tuple[str, ...]) -> list[
         return None
     values = [documents.field(part).to_pylist() for part in key]
     present = documents.is_valid().to_pylist()
-    return [
-        tuple(map(_hashable, parts)) if is_there else None for is_there, *parts in zip(present, *values, strict=True)
-    ]
+    return [_key(key, parts) if is_there else None for is_there, *parts in zip(present, *values, strict=True)]
 
 
-def _hashable(value: Any) -> Any:
-    return value if value.__hash__ is not None else repr(value)
+def _key(names: tuple[str, ...], values: list[Any]) -> Any:
+    """A key that can be compared with others; None when a part of it is missing."""
+    return None if None in values else (names, *map(_comparable, values))
+
+
+def _comparable(value: Any) -> Any:
+    is_plain = value.__hash__ is not None and value == value  # noqa: PLR0124  a NaN is not equal to itself
+    return value if is_plain else (type(value), repr(value))

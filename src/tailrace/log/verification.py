@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -38,14 +39,16 @@ def verify(directory: str | os.PathLike[str], progress: Progress | None = None) 
     """Check every head, body, message, side file and offset log. Changes nothing and needs no lock."""
     view = LogView(os.path.abspath(directory))
     result = Verification()
+    head = read_head(view.directory)  # before the segments: what a writer begins meanwhile is none of ours
     bases = view.bases()
     total = sum(_size(view.directory, base) for base in bases)
     for at, base in enumerate(bases):
         following = bases[at + 1] if at + 1 < len(bases) else None
-        with Segment(view.directory, base) as segment:
+        with suppress(FileNotFoundError), Segment(view.directory, base) as segment:  # retention may have removed it
             _verify_segment(segment, following, view, result)
         if progress is not None:
             progress(result.bytes, total)
+    result.problems.extend(_problems_of(lambda: recovery.check_last(view.directory, bases, head)))
     consumers = Consumers(view.directory)
     for name in consumers.names():
         result.problems.extend(_problems_of(partial(consumers.get, name)))
@@ -99,5 +102,6 @@ def _problems_of(check: Callable[[], object]) -> Iterator[TailraceError]:
 
 
 def _size(directory: str, base: Offset) -> int:
-    with Segment(directory, base) as segment:
+    with suppress(FileNotFoundError), Segment(directory, base) as segment:
         return segment.size()
+    return 0

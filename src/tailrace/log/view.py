@@ -7,8 +7,10 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from tailrace.errors import Place, TailraceError
+from tailrace.limits import U64_MAX
 from tailrace.log import contents, index, recovery
 from tailrace.log.contents import Contents
+from tailrace.log.frame import crc32
 from tailrace.log.head import LogHead, read_head
 from tailrace.log.index import Index
 from tailrace.log.segment import Located, Segment, list_segments, segment_name
@@ -81,7 +83,12 @@ class LogView:
     def locate(self, segment: Segment, offset: Offset) -> int:
         """The position of a frame at most one index interval before an offset. Costs O(log n)."""
         position = self.index(segment).position_of(offset)
-        return position if self._is_frame(segment, position) else 0
+        return position if self._begins_by(segment, position, offset) else 0
+
+    def locate_moment(self, segment: Segment, timestamp: int) -> int:
+        """The position of a frame before which there is none with that timestamp or a later one."""
+        position = self.index(segment).position_after(timestamp)
+        return position if self._begins_by(segment, position, U64_MAX) else 0
 
     def find(self, offset: Offset) -> Located:
         """The frame that holds an offset of the published log, or the next one behind a gap."""
@@ -93,16 +100,19 @@ class LogView:
                     return located
         following = self.base_after(segment.base)
         if following is None:
-            raise TailraceError("log.past_end", f"offset {offset} is past the end", place=Place(self.directory))
+            what = f"offset {offset} is past the end of the log"
+            raise TailraceError("log.past_end", what, place=Place(self.directory), hint="tailrace log current")
         return self.find(following)
 
     def index(self, segment: Segment) -> Index:
-        """A segment's sparse index. Every use of it is checked against the segment."""
+        """A segment's sparse index: the stored one when it is of this very segment. Every use of it is checked too."""
         key = (segment.base, segment.size())
         if key not in self._indexes:
             found = index.load(segment.path, segment.base)
             self._indexes.clear()  # one is enough for a reader that moves on, and keeps memory flat
-            self._indexes[key] = found if found is not None else recovery.scan(segment, None).index
+            if found is None or not self._is_index_of(segment, found):
+                found = recovery.scan(segment, None).index
+            self._indexes[key] = found
         return self._indexes[key]
 
     def contents(self, segment: Segment) -> Contents:
@@ -163,11 +173,18 @@ class LogView:
         except FileNotFoundError:
             return -1
 
-    def _is_frame(self, segment: Segment, position: int) -> bool:
+    def _is_index_of(self, segment: Segment, found: Index) -> bool:
+        """A sealed segment's contents tell; they are of a segment of this length only, which compaction changes."""
+        extent = contents.load_extent(segment.path, segment.size())
+        if extent is None:
+            return self.base_after(segment.base) is None
+        return extent.index_crc == crc32(found.encode())
+
+    def _begins_by(self, segment: Segment, position: int, offset: int) -> bool:
+        """Whether a frame is at a position, and none before an offset is left out by starting there."""
         if position == 0:
             return True
         try:
-            segment.head_at(position)
+            return segment.head_at(position).head.offset <= offset
         except TailraceError:
             return False
-        return True
