@@ -17,7 +17,7 @@ from tailrace.log import contents, index
 from tailrace.log.contents import Contents, Extent
 from tailrace.log.disk import DRAFT_SUFFIX, Disk
 from tailrace.log.frame import ShortFrame, crc32, find_batch_frame, parse_head
-from tailrace.log.head import LogHead, head_path
+from tailrace.log.head import LogHead
 from tailrace.log.index import Index
 from tailrace.log.lock import Holder, Lock, LockHeld
 from tailrace.log.segment import Located, Segment, list_segments, segment_name
@@ -101,7 +101,7 @@ def check_last(directory: str, bases: list[Offset], head: LogHead | None) -> Non
         "log.corrupt",
         f"segment {segment_name(head.base)} is missing; the log reached up to offset {head.next_offset - 1}",
         place=Place(os.path.join(directory, segment_name(head.base)), offset=head.base),
-        hint=f"restore it from a replica or a backup; to go on without it remove {head_path(directory)}",
+        hint="restore it from a replica or a backup; to go on without it: tailrace log repair",
     )
 
 

@@ -8,17 +8,21 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from tailrace.errors import TailraceError
+from tailrace.limits import MIB
 from tailrace.log import audit, contents, index, recovery
 from tailrace.log.commitlog import LOCK_NAME
 from tailrace.log.disk import Disk, disk_errors
-from tailrace.log.head import head_path
+from tailrace.log.head import LogHead, head_path, read_head
 from tailrace.log.lock import Lock, LockHeld
 from tailrace.log.maintenance import maintaining
 from tailrace.log.segment import Segment, segment_name
 from tailrace.log.view import LogView
 from tailrace.message import Offset
+
+_COPY_BYTES: Final = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +37,38 @@ class Damage:
     problem: TailraceError
 
 
-def find_damage(directory: str) -> Damage | None:
+def find_damage(directory: str | os.PathLike[str]) -> Damage | None:
     """The first place at which the log cannot be read; None when it is sound. Changes nothing."""
-    view = LogView(os.path.abspath(directory))
-    bases = view.bases()
+    path = os.path.abspath(directory)
+    bases, head = LogView(path).bases(), read_head(path)
     for at, base in enumerate(bases):
-        with Segment(view.directory, base) as segment:
+        following = bases[at + 1] if at + 1 < len(bases) else None
+        with Segment(path, base) as segment:
             tail = recovery.scan(segment, None)
-            problem = tail.problem
-            if problem is None and at + 1 < len(bases):
-                try:
-                    recovery.check_joint(segment, tail.contents.extent, bases[at + 1])
-                except TailraceError as broken:
-                    problem = broken
+            problem = _problem(segment, tail, following, bases, head)
             if problem is not None:
-                later = sum(_size(view.directory, other) for other in bases[at + 1 :])
+                later = sum(_size(path, other) for other in bases[at + 1 :])
                 return Damage(base, tail.size, tail.next_offset, segment.size() - tail.size + later, problem)
     return None
 
 
-def cut(directory: str, damage: Damage, *, reason: str, disk: Disk | None = None) -> str:
+def _problem(
+    segment: Segment, tail: recovery.Tail, following: Offset | None, bases: list[Offset], head: LogHead | None
+) -> TailraceError | None:
+    if tail.problem is not None:
+        is_tail = following is None and recovery.can_cut(segment, tail, head)
+        return None if is_tail else tail.problem
+    try:
+        if following is not None:
+            recovery.check_joint(segment, tail.contents.extent, following)
+        else:
+            recovery.check_last(os.path.dirname(segment.path), bases, head)
+    except TailraceError as problem:
+        return problem
+    return None
+
+
+def cut(directory: str | os.PathLike[str], damage: Damage, *, reason: str, disk: Disk | None = None) -> str:
     """Move everything from the damage on into a directory beside the segments, and return its path.
 
     1. Copy the damaged rest. 2. Move later segments. 3. Cut the damaged one. A crash in between leaves a log that is
@@ -72,8 +88,9 @@ def cut(directory: str, damage: Damage, *, reason: str, disk: Disk | None = None
         with maintaining(path), disk_errors("mending the log", path):
             disk.make_directory(aside)
             with Segment(path, damage.base) as segment:
-                rest = segment.bytes_at(damage.position, segment.size() - damage.position)
-                disk.replace_file(os.path.join(aside, f"{segment.name}.from-byte-{damage.position}"), rest)
+                _copy(
+                    disk, segment, damage.position, os.path.join(aside, f"{segment.name}.from-byte-{damage.position}")
+                )
                 for base in LogView(path).bases():
                     if base > damage.base:
                         disk.rename(os.path.join(path, segment_name(base)), os.path.join(aside, segment_name(base)))
@@ -95,6 +112,16 @@ def cut(directory: str, damage: Damage, *, reason: str, disk: Disk | None = None
     finally:
         writer.release()
     return aside
+
+
+def _copy(disk: Disk, segment: Segment, start: int, path: str) -> None:
+    fd = disk.create(path)
+    try:
+        for at in range(start, segment.size(), _COPY_BYTES):
+            disk.write(fd, [segment.bytes_at(at, _COPY_BYTES)], at - start)
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
 
 
 def _size(directory: str, base: Offset) -> int:
