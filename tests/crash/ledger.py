@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog, LogConfig, OffsetRange
-from tailrace.log.consumers import Consumers, State
+from tailrace.log.consumers import PREFIX, Consumers, State
 from tailrace.log.disk import Disk
 from tailrace.log.reader import LogReader
 from tailrace.log.segment import list_segments
 from tailrace.log.selection import Selection
+from tailrace.log.session import ConsumerSession
 from tailrace.log.staging import Staged
 from tailrace.log.verification import verify
 from tailrace.message import Message, Micros, NodeId, Offset, Op
@@ -31,6 +33,16 @@ _EPOCH_US: Final = 1_700_000_000_000_000
 
 class Violation(AssertionError):
     """A crash did what no crash may do."""
+
+
+@contextmanager
+def explaining(story: str) -> Iterator[None]:
+    """Whatever fails within it says how to make it happen again."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"It happened {story}")
+        raise
 
 
 class Row(NamedTuple):
@@ -124,10 +136,11 @@ class Seen(NamedTuple):
 def look(directory: str, selection: Selection | None = None) -> list[Seen]:
     """All that a reader finds."""
     entries = LogReader(directory).entries(selection=selection or Selection())
-    return [_seen(entry.offset, entry.message) for entry in entries]
+    return [seen_at(entry.offset, entry.message) for entry in entries]
 
 
-def _seen(offset: int, message: Message) -> Seen:
+def seen_at(offset: int, message: Message) -> Seen:
+    """A message as it was found. It carries enough to tell whether it is what was written."""
     if message.data is None:
         raise Violation(f"the message at offset {offset} has lost its data")
     seen = Seen(offset, message.namespace, message.data["number"])
@@ -156,8 +169,10 @@ def check(
     with log:
         settled = settle(directory, expected, log.next_offset, killed=killed)
         _check_ways_in(directory)
-        _check_leftovers(directory)
         settled = _use(log, settled)
+        for name in settled.consumers:
+            _take_up(directory, name, disk)
+        _check_leftovers(directory)
     with CommitLog.open(directory, config, disk=disk) as again:
         if not again.report.is_clean:
             raise Violation(f"after closing properly there was still something to mend: {again.report}")
@@ -285,7 +300,7 @@ def _check_ways_in(directory: str) -> None:
         for_destination = look(directory, Selection(destination=DESTINATION))
         reader = LogReader(directory)
         last = [reader.entries(found.offset, found.offset + 1) for found in seen[-3:]]
-        by_offset = [_seen(entry.offset, entry.message) for entries in last for entry in entries]
+        by_offset = [seen_at(entry.offset, entry.message) for entries in last for entry in entries]
         by_time = reader.offset_at(Micros(_EPOCH_US + seen[-1].number)) if seen else None
     if for_destination != [found for found in seen if found.number % 3 == 0]:
         raise Violation("the tag index does not lead to all messages of a destination")
@@ -303,9 +318,22 @@ def _difference(wanted: list[Seen], seen: list[Seen]) -> str:
     return f"OUT OF ORDER: {[(a, b) for a, b in pairwise(seen) if a.offset >= b.offset]}"
 
 
+def _take_up(directory: str, name: str, disk: Disk | None) -> None:
+    """A consumer goes on where it was."""
+    consumers = Consumers(directory, disk=disk)
+    positions = consumers.get(name).positions
+    with _refusal_is_a_violation(), ConsumerSession(consumers, name, disk=disk) as session:
+        if session.positions != positions:
+            raise Violation(f"consumer {name} was at {positions}, and goes on at {session.positions}")
+
+
 def _check_leftovers(directory: str) -> None:
-    """Opening a log clears away what the crash left half done."""
-    names = os.listdir(directory)
+    """Who opens a log, or takes up a consumer, clears away what the crash left half done."""
+    consumers = [name for name in os.listdir(directory) if name.startswith(PREFIX)]
+    names = [
+        *os.listdir(directory),
+        *(file for name in consumers for file in os.listdir(os.path.join(directory, name))),
+    ]
     segments = {os.path.splitext(name)[0] for name in names if name.endswith(".log")}
     strays = [
         name
@@ -339,7 +367,8 @@ def _use(log: CommitLog, settled: Expected) -> Expected:
 
 
 def _check_known(group: Group, found: OffsetRange) -> None:
-    if not found.first <= group.first <= group.end <= found.end:
+    """A batch that is not known has just got an empty range. Compaction may move where a known one begins."""
+    if not found.first < group.end <= found.end:
         raise Violation(f"batch {group.batch_id} at {group.first} is no longer known: it would be published twice")
 
 

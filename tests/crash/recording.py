@@ -8,7 +8,7 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 from unittest.mock import patch
@@ -34,6 +34,17 @@ class Deed:
 
     def __str__(self) -> str:
         return f"{self.step} {self.mishap}" if self.mishap else str(self.step)
+
+
+def life(*deeds: str | Deed) -> tuple[Deed, ...]:
+    """Deeds, most of them written as steps."""
+    return tuple(deed if isinstance(deed, Deed) else Deed(step(deed)) for deed in deeds)
+
+
+def step(text: str) -> Step:
+    """A step written as `name argument ...`."""
+    name, *arguments = text.split()
+    return Step(name, tuple(int(word) if word.isdigit() else word for word in arguments))
 
 
 @dataclass(slots=True)
@@ -112,17 +123,44 @@ class _RecordedWork(Work):
             log._lock.abandon()
 
 
-def record(root: str, deeds: list[Deed], config: LogConfig | None = None) -> Recording:
+def record(root: str, deeds: Iterable[Deed], config: LogConfig | None = None) -> Recording:
     """Do everything, and record it."""
     recording = Recording(config or LogConfig(segment_bytes=SEGMENT_BYTES))
     disk = RecordingDisk(root, recording.record)
     work = _RecordedWork(os.path.join(root, LOG), recording, disk)
     with small_pieces(), _deaths_are_silent():
-        for deed in [Deed(Step("open")), *deeds, Deed(Step("close"))]:
+        for deed in (Deed(Step("open")), *deeds, Deed(Step("close"))):
             recording.deeds.append((len(recording.record.ops), deed))
             _do(work, recording, deed, root)
         work.recorder.notice()
     return recording
+
+
+def record_death(
+    root: str, deeds: Iterable[Deed], last: Step, death: Die, on_begin: Callable[[Expected], None] = lambda _: None
+) -> tuple[Recording, bool]:
+    """Do everything, and then one step in which the process dies. False when the step came to its end before that.
+
+    `on_begin` is told what may be found before each operation of that step.
+    """
+    recording = Recording(LogConfig(segment_bytes=SEGMENT_BYTES))
+    disk = RecordingDisk(root, recording.record)
+    work = _RecordedWork(os.path.join(root, LOG), recording, disk)
+    with small_pieces(), _deaths_are_silent():
+        for deed in (Deed(Step("open")), *deeds):
+            _do(work, recording, deed, root)
+        recording.deeds.append((len(recording.record.ops), Deed(last, death)))
+        disk.set_trap(death)
+        disk.on_begin = lambda: on_begin(work.expected)
+        try:
+            work.do(last)
+        except Killed:
+            return recording, True
+        else:
+            disk.die()
+            return recording, False
+        finally:
+            work.bury(work._log)
 
 
 def _do(work: _RecordedWork, recording: Recording, deed: Deed, root: str) -> None:
@@ -219,7 +257,7 @@ def random_deeds(seed: int, kind: Kind) -> list[Deed]:
                 batch_id = f"batch{batches}"
                 steps = [Step("stage", (batch_id, rng.randint(1, 2), rng.randint(1, 3))), Step(name, (batch_id,))]
                 steps += [Step(name, (batch_id,))] * rng.randint(0, 1)
-            case "register" | "delete" | "compact_offsets":
+            case "register" | "delete":
                 steps = [Step(name, (rng.choice(_CONSUMERS),))]
             case "commit":
                 where = rng.choice(["", "", "alpha", "keyed"])

@@ -154,7 +154,8 @@ class Record:
 
 
 class RecordingDisk(Disk):
-    """The disk of one process. Does what it is told below `root`, and records it."""
+    """The disk of one process. Does what it is told below `root`, and records it. Syncs are recorded only: what they
+    are for is not to be seen in the directory, but in the images made of the record."""
 
     def __init__(self, root: str, record: Record, trap: Trap | None = None) -> None:
         self.record = record
@@ -165,6 +166,8 @@ class RecordingDisk(Disk):
         """How many of them were of the kind that the trap waits for."""
         self.on_sync: Callable[[], None] = lambda: None
         """Called while a sync is under way: what is written now is not covered by it."""
+        self.on_begin: Callable[[], None] = lambda: None
+        """Called before each operation."""
         self._root = os.path.abspath(root)
         self._is_dead = False
         self._files: dict[int, tuple[int, str]] = {}
@@ -204,12 +207,12 @@ class RecordingDisk(Disk):
 
     def sync(self, fd: int) -> None:
         node, path = self._file(fd)
-        self._sync(node, "sync", path, lambda: super(RecordingDisk, self).sync(fd))
+        self._sync(node, "sync", path)
 
     def sync_directory(self, path: str) -> None:
         self._notice_strangers()
         node = self._find(path)
-        self._sync(node, "sync_directory", path, lambda: super(RecordingDisk, self).sync_directory(path))
+        self._sync(node, "sync_directory", path)
 
     def truncate(self, fd: int, size: int) -> None:
         node, path = self._file(fd)
@@ -268,6 +271,7 @@ class RecordingDisk(Disk):
         """Whether the process dies at the operation's end."""
         self._check_alive()
         self._notice_strangers()
+        self.on_begin()
         self.begun.append((kind, path))
         trap = self._trap
         if trap is None or trap.at.kind not in ("", kind) or not path.endswith(trap.at.suffix):
@@ -286,7 +290,7 @@ class RecordingDisk(Disk):
             self.die()
             raise Killed(str(self._trap))
 
-    def _sync(self, node: int, kind: str, path: str, perform: Callable[[], None]) -> None:
+    def _sync(self, node: int, kind: str, path: str) -> None:
         """Others may go on while this waits, so the lock is not held; what they do is not covered."""
         try:
             with self._lock:
@@ -297,7 +301,6 @@ class RecordingDisk(Disk):
             raise
         self.on_sync()
         self._check_alive()
-        perform()
         self._add(Sync(node, covers))
         self._end(dies=dies)
 

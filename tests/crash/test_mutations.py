@@ -29,49 +29,39 @@ from tailrace.log.staging import Staging
 from tests.crash import recording
 from tests.crash.fates import DataOnly, LoseAll, NamesOnly, RandomFates
 from tests.crash.ledger import LOG, Violation, check
-from tests.crash.recording import Deed, Recording, record, small_pieces
+from tests.crash.recording import Deed, Recording, life, record, small_pieces, step
 from tests.crash.simdisk import Die, Fates, HastyDisk, Moment, RecordingDisk, Refuse, image, store
-from tests.crash.workload import Step
 
 pytestmark = pytest.mark.crash
 
-CHANCES: Final = 2
-"""What chance decides is tried so often for each moment at which power is cut."""
-
-
-def life(*deeds: str | Deed) -> tuple[Deed, ...]:
-    """Deeds written as `name argument ...`."""
-    return tuple(deed if isinstance(deed, Deed) else Deed(_step(deed)) for deed in deeds)
-
-
-def _step(text: str) -> Step:
-    name, *arguments = text.split()
-    return Step(name, tuple(int(word) if word.isdigit() else word for word in arguments))
+CUTS: Final = 60
+"""In a sound life power is cut at so many moments; the long test does it at every one."""
 
 
 LIVES: Final = {
     "everything": life(
         *("register one", "append 3", "append 2 600", "roll", "append 3", "roll", "append 2", "roll"),
-        *("stage batch 1 3", "publish batch", "roll", "commit one 70", "compact_offsets one", "commit one 90"),
+        *("stage batch 1 3", "publish batch", "roll", "commit one 70", "compact_offsets", "commit one 90"),
         *("compact", "append 2", "retain", "append 3"),
     ),
     "appends": life("append 5", "append 5"),
+    "a long message": life("append 1 1500"),
+    "staging": life("stage batch 1 3", "publish batch", "append 1"),
+    "compaction": life("register one", "append 3", "roll", "append 3", "commit one 90", "compact", "append 1"),
     "bursts": life("append 1", "append_soon 3 2", "append_soon 3 1"),
     "an abandoned group": life("append 2", "abandon 5", "roll", "append 2"),
-    "a failed sync": life(
-        "append 2", Deed(_step("append 3"), Refuse(Moment(1, "sync", ".log"), errno.EIO)), "append 2"
-    ),
+    "a failed sync": life("append 2", Deed(step("append 3"), Refuse(Moment(1, "sync", ".log"), errno.EIO)), "append 2"),
     "a death in a roll": life(
-        "append 2", Deed(_step("roll"), Die(Moment(1, "create", ".log"), afterwards=True)), "append 2"
+        "append 2", Deed(step("roll"), Die(Moment(1, "create", ".log"), afterwards=True)), "append 2"
     ),
     "a death in a flush": life(
         *("register one", "append 3"),
-        Deed(_step("commit one 90"), Die(Moment(1, "write", ".log"), afterwards=True)),
+        Deed(step("commit one 90"), Die(Moment(1, "write", ".log"), afterwards=True)),
         *("commit one 90", "append 1"),
     ),
     "a death in a flush before retention": life(
         *("register one", "append 3", "roll", "append 2"),
-        Deed(_step("commit one 90"), Die(Moment(2, "write", ".log"), afterwards=True)),
+        Deed(step("commit one 90"), Die(Moment(2, "write", ".log"), afterwards=True)),
         *("retain", "append 1"),
     ),
 }
@@ -84,6 +74,8 @@ class Mutation:
     breaks: Callable[[], AbstractContextManager[object]]
     life: str = "everything"
     in_recovery: bool = False
+    chances: int = 2
+    """What chance decides is tried so often for each moment at which power is cut."""
 
 
 def disk_without(**methods: Callable[..., Any]) -> AbstractContextManager[object]:
@@ -204,10 +196,10 @@ MUTATIONS: Final = {
     "the entry of a new segment is not synced": Mutation(lambda: unsynced_in(ActiveSegment, "create")),
     "the entry of a new consumer is not synced": Mutation(lambda: unsynced_in(Consumers, "register")),
     "compaction swaps before the draft is synced": Mutation(lambda: unsynced_in(SegmentDraft, "finish")),
-    "compaction swaps in two steps": Mutation(swapping_in_two_steps),
+    "compaction swaps in two steps": Mutation(swapping_in_two_steps, "compaction"),
     "retention removes the newest first": Mutation(removing_the_newest_first),
     "every frame closes its group": Mutation(closing_every_frame, "appends"),
-    "staged files are discarded before they are published": Mutation(discarding_before_publishing),
+    "staged files are discarded before they are published": Mutation(discarding_before_publishing, "staging"),
     "the head file is never synced": Mutation(never_syncing_the_head, "bursts"),
     "an abandoned group is cut but not synced": Mutation(
         lambda: unsynced_in(ActiveSegment, "abandon_group"), "an abandoned group"
@@ -226,13 +218,13 @@ MUTATIONS: Final = {
     ),
     "recovery trusts the head file alone": Mutation(trusting_the_head, in_recovery=True),
     "recovery does not look at checksums": Mutation(
-        lambda: patch.object(FrameFile, "_check_body", nothing), "appends", in_recovery=True
+        lambda: patch.object(FrameFile, "_check_body", nothing), "a long message", in_recovery=True, chances=40
     ),
 }
 
 
-def find_harm(place: Path, mutation: Mutation) -> str | None:
-    """Cut power at every moment of a life until the check finds a violation; None when it finds none."""
+def find_harm(place: Path, mutation: Mutation, cuts_max: int | None = None) -> str | None:
+    """Cut power at one moment of a life after the other until the check finds a violation; None when it finds none."""
     while_working = contextlib.nullcontext() if mutation.in_recovery else mutation.breaks()
     (place / "life").mkdir()
     with while_working:
@@ -240,8 +232,13 @@ def find_harm(place: Path, mutation: Mutation) -> str | None:
     rng = random.Random(1)
     cuts = list(range(len(lived.record.ops) + 1))
     rng.shuffle(cuts)
-    for cut in cuts:
-        all_fates: list[Fates] = [LoseAll(), NamesOnly(), DataOnly(), *(RandomFates(rng) for _ in range(CHANCES))]
+    for cut in cuts[:cuts_max]:
+        all_fates: list[Fates] = [
+            LoseAll(),
+            NamesOnly(),
+            DataOnly(),
+            *(RandomFates(rng) for _ in range(mutation.chances)),
+        ]
         for number, fates in enumerate(all_fates):
             left = place / f"left{cut}-{number}"
             store(image(lived.record, cut, fates), str(left))
@@ -269,4 +266,11 @@ def test_a_broken_log_is_found_out(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", LIVES)
 def test_a_sound_log_is_not(tmp_path: Path, name: str) -> None:
-    assert find_harm(tmp_path, Mutation(contextlib.nullcontext, name)) is None
+    assert find_harm(tmp_path, Mutation(contextlib.nullcontext, name, chances=1), CUTS) is None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", LIVES)
+def test_a_sound_log_is_not_at_any_moment(tmp_path: Path, name: str) -> None:
+    assert find_harm(tmp_path, Mutation(contextlib.nullcontext, name, chances=10)) is None

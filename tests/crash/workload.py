@@ -11,7 +11,7 @@ from tailrace.log.commitlog import CommitLog, LogConfig, OffsetRange
 from tailrace.log.compaction import By, compact
 from tailrace.log.consumers import Consumer, Consumers, Hold, Policy
 from tailrace.log.disk import Disk
-from tailrace.log.offsets import NOTHING, WHOLE_LOG, OffsetLog
+from tailrace.log.offsets import NOTHING, WHOLE_LOG
 from tailrace.log.retention import retain
 from tailrace.log.segment import list_segments
 from tailrace.log.session import ConsumerSession
@@ -83,12 +83,16 @@ class Work:
 
     def open(self) -> None:
         self._log = CommitLog.open(self.directory, self.config, disk=self.disk)
-        settled = settle(self.directory, self.expected, self.log.next_offset, killed=True)
-        self._expect(replace(settled, consumers=self.expected.consumers))  # a reader's look promises nothing
+        self.take_stock()
 
     def close(self) -> None:
         self.log.close()
         self._confirm(())
+
+    def take_stock(self) -> None:
+        """See what became of a step that did not come to its end."""
+        settled = settle(self.directory, self.expected, self.log.next_offset, killed=True)
+        self._expect(replace(settled, consumers=self.expected.consumers))  # a reader's look promises nothing
 
     def reopen(self) -> None:
         self.close()
@@ -201,15 +205,12 @@ class Work:
         left = {other: there for other, there in self.expected.consumers.items() if other != name}
         self._expect(replace(self.expected, consumers=left))
 
-    def compact_offsets(self, name: str) -> None:
+    def compact_offsets(self) -> None:
         """What otherwise happens after a thousand records."""
-        if name not in Consumers(self.directory).names():
-            return
-        with Consumers(self.directory, disk=self.disk).owning(name) as path:
-            offsets = OffsetLog(path, self.disk)
-            self._settle_consumer(name, dict(offsets.positions.by_namespace))
-            offsets.compact(0)
-            offsets.close()
+        consumers = Consumers(self.directory, disk=self.disk)
+        consumers.compact_offsets()
+        for consumer in consumers.all():
+            self._settle_consumer(consumer.name, dict(consumer.positions.by_namespace))
 
     def _settle_consumer(self, name: str, positions: dict[str, int]) -> None:
         """A session was told these positions, so they are certain from now on."""
@@ -271,6 +272,13 @@ class Work:
         if sorted(fate.end for fate in result.removed) != oldest[1:]:
             raise AssertionError(f"retention removed {result.removed}, not what lies below {oldest}")
         self._expect(replace(self.expected, oldest=(oldest[-1],)))
+        self._forget(oldest[-1])
+
+    def _forget(self, oldest: int) -> None:
+        """What is gone for good needs no ledger."""
+        groups = tuple(group for group in self.expected.groups if group.end > oldest) or self.expected.groups[-1:]
+        gone = frozenset(offset for offset in self.expected.gone if offset >= oldest)
+        self._expect(replace(self.expected, groups=groups, gone=gone))
 
     def _messages(self) -> dict[int, Row]:
         groups = (*self.expected.groups, *(self.expected.branches[0] if self.expected.branches else ()))

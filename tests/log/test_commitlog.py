@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.limits import GIB, KIB, MIB
+from tailrace.limits import GIB, INDEX_INTERVAL_BYTES, KIB, MIB
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.disk import Disk
 from tailrace.log.reader import LogReader
@@ -229,6 +229,27 @@ class TestDurability:
             assert disk.segment_syncs == 5
             log.sync()
         assert disk.segment_syncs == 5
+
+    def test_sync_asks_the_kernel(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+
+        def asking(call: Callable[[int], None]) -> Callable[[int], None]:
+            def ask(fd: int) -> None:
+                asked.append(os.path.basename(path_of(fd)))
+                call(fd)
+
+            return ask
+
+        monkeypatch.setattr(os, "fdatasync", asking(os.fdatasync))
+        monkeypatch.setattr(os, "fsync", asking(os.fsync))
+        with CommitLog.open(tmp_path, ROLLING) as log:
+            assert tmp_path.name in asked
+            log.append([numbered(0)])
+            assert asked.count(segment_name(0)) == 1
+            entries = asked.count(tmp_path.name)
+            log.append([numbered(1)])
+            assert asked.count(tmp_path.name) == entries + 1
+            assert asked.count(segment_name(1)) == 1
 
     def test_group_is_published_after_it_is_on_disk_and_not_before(self, tmp_path: Path) -> None:
         """I1, the directory entry of a new segment included."""
@@ -644,13 +665,24 @@ class TestFullDisk:
             assert log.append([numbered(9)], batch_id="b") == (1, 2)
         assert log_numbers(tmp_path) == [0, 1]
 
-    @pytest.mark.parametrize("suffix", [".tmp"])
-    def test_segment_that_cannot_be_sealed_yet_is_sealed_later(self, tmp_path: Path, suffix: str) -> None:
+    def test_index_without_room_does_not_go_wrong(self, tmp_path: Path) -> None:
+        disk = FailingDisk()
+        with CommitLog.open(tmp_path, disk=disk) as log:
+            log.append([bulky(0, INDEX_INTERVAL_BYTES - 100 * KIB)])
+            with full(disk, ".index"), refused("log.disk_full"):
+                log.append([bulky(7, 100 * KIB), numbered(7, timestamp=99)])  # the second one is due in the index
+            log.append([bulky(1, INDEX_INTERVAL_BYTES)])
+            log.append([numbered(2)])
+            log.roll()
+        assert_sound(tmp_path)
+        assert log_numbers(tmp_path) == [0, 1, 2]
+
+    def test_segment_that_cannot_be_sealed_yet_is_sealed_later(self, tmp_path: Path) -> None:
         disk = FailingDisk()
         with CommitLog.open(tmp_path, ROLLING, disk=disk) as log:
             log.append([numbered(0)])
             for _ in range(2):
-                with full(disk, suffix), refused("log.disk_full"):
+                with full(disk, ".tmp"), refused("log.disk_full"):
                     log.append([numbered(7)])
                 assert log_numbers(tmp_path) == [0]
             assert log.append([numbered(1)]) == (1, 2)

@@ -609,13 +609,13 @@ passes = 0
 while True:
     offsets = [entry.offset for entry in LogReader(sys.argv[1]).entries()]
     numbers = [entry.message.data["id"] for entry in LogReader(sys.argv[1]).entries()]
-    assert offsets == sorted(set(offsets)) and offsets[-1] == 399 and numbers == sorted(numbers), offsets
+    assert offsets == sorted(set(offsets)) and offsets[-1] == 199 and numbers == sorted(numbers), offsets
     passes += 1
     if len(offsets) <= 9:
         print("passes", passes, flush=True)
         break
 """
-        make_log(tmp_path, *["AAABBBAAABBB" * 4] * 8, "A" * 16)
+        make_log(tmp_path, *["AAABBB" * 4] * 8, "A" * 8)
         consumers = Consumers(tmp_path)
         consumers.register("c")
         command = [sys.executable, "-c", code, str(tmp_path)]
@@ -623,7 +623,7 @@ while True:
             assert reader.stdout is not None
             assert reader.stderr is not None
             assert reader.stdout.readline() == "reading\n"
-            for position in range(39, 400, 40):
+            for position in range(19, 200, 20):
                 has_read(tmp_path, "c", position)
                 compact(tmp_path)
             with CommitLog.open(tmp_path) as log:

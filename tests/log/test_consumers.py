@@ -28,9 +28,12 @@ from tailrace.log.consumers import (
 from tailrace.log.disk import Disk
 from tailrace.log.head import LogHead
 from tailrace.log.operator import Operator
+from tailrace.log.reader import LogReader
 from tailrace.log.retention import retain
 from tailrace.log.session import ConsumerSession
+from tailrace.log.verification import verify
 from tailrace.log.view import LogView
+from tailrace.message import Offset
 from tests.log.material import (
     NEVER_S,
     BrokenDisk,
@@ -210,6 +213,13 @@ class TestHold:
         assert consumers.register("capped", hold=Hold(Policy.CAP, cap_bytes=1)).needs("A", 0)
         assert not consumers.register("none", hold=Hold(Policy.NONE)).needs("A", 0)
 
+    def test_a_time_to_live_that_makes_no_sense(self, log: Path) -> None:
+        for ttl_s in (0, -1.0):
+            with pytest.raises(TailraceError) as caught:
+                Consumers(log).register("c", ttl_s=ttl_s)
+            assert code_of(caught) == "input.invalid"
+        assert Consumers(log).names() == []
+
     def test_an_agreement_that_cannot_be_read(self, log: Path) -> None:
         consumers = Consumers(log)
         consumers.register("c")
@@ -220,6 +230,9 @@ class TestHold:
             b"{",
             b"[]",
             json.dumps({**whole, "hold": {"policy": "maybe", "cap_bytes": None, "cap_age_s": None}}).encode(),
+            json.dumps({**whole, "hold": {"policy": "hold", "cap_bytes": 5, "cap_age_s": None}}).encode(),
+            json.dumps({**whole, "ttl_s": "a day"}).encode(),
+            json.dumps({**whole, "ttl_s": -1}).encode(),
             json.dumps({**whole, "new_field": 1}).encode(),
         ):
             file.write_bytes(broken)
@@ -467,6 +480,79 @@ class TestDelete:
             Consumers(log, disk=CrashingDisk()).delete("c", "")
         assert consumers.names() == []
         assert consumers.position(consumers.register("c")) == -1
+
+
+class TestAheadOfTheLog:
+    """A power cut can take messages that were delivered although they were not durable, and a repair those behind the
+    damage. Their offsets are given once more; whoever had the old messages has not had the new ones."""
+
+    @pytest.fixture
+    def shorter(self, log: Path) -> Path:
+        """The last four of ten messages are lost; the consumers have acknowledged up to 9, 8 and 5."""
+        consumers = Consumers(log)
+        for name in ("c", "d", "e"):
+            consumers.register(name)
+        has_read(log, "c", 9)
+        has_read(log, "d", 8, "A")
+        has_read(log, "d", 5)
+        has_read(log, "e", 5)
+        cut = LogReader(log).view.find(Offset(6)).position
+        with open(log / "00000000000000000005.log", "r+b") as file:
+            file.truncate(cut)
+        (log / "head").unlink()
+        return log
+
+    def test_they_are_taken_back(self, shorter: Path) -> None:
+        consumers = Consumers(shorter)
+        remarks = verify(shorter).remarks
+        assert [remark.split(";")[0] for remark in remarks] == [
+            "consumer c is ahead of the log, at 9",
+            "consumer d is ahead of the log, at 8",
+        ]
+        with CommitLog.open(shorter) as writer:
+            assert writer.report.taken_back == ["c", "d"]
+            assert not writer.report.is_clean
+            assert writer.next_offset == 6
+            fill(writer, "ABAB")
+        for name in ("c", "d", "e"):
+            assert consumers.position(consumers.get(name)) == 5
+            with ConsumerSession(consumers, name, flush_s=NEVER_S) as session:
+                assert session.resume_offset == 6
+        lines = [(line["action"], line["consumer"], line["offset"]) for line in audit.read(str(shorter))]
+        assert lines == [("rewind", "c", 6), ("rewind", "d", 6)]
+        assert verify(shorter).remarks == []
+
+    def test_one_that_is_in_use_is_waited_for(self, shorter: Path) -> None:
+        with Consumers(shorter).owning("c"):
+            with pytest.raises(TailraceError) as caught:
+                CommitLog.open(shorter)
+            assert code_of(caught) == "consumer.locked"
+        CommitLog.open(shorter).close()
+
+    def test_one_that_is_damaged_keeps_nobody_from_writing(self, shorter: Path) -> None:
+        raw = bytearray(offset_log(shorter, "d").read_bytes())
+        raw[40] ^= 1
+        offset_log(shorter, "d").write_bytes(raw)
+        with CommitLog.open(shorter) as writer:
+            assert writer.report.taken_back == ["c"]
+            fill(writer, "A")
+
+
+class TestRewind:
+    def test_one_namespace_leaves_the_others_alone(self, log: Path) -> None:
+        consumers = Consumers(log)
+        consumers.register("c", start=4)
+        has_read(log, "c", 7, "B")
+        operator = Operator(consumers)
+        operator.acknowledge("c", 6, reason="bad")
+        operator.acknowledge("c", 9, reason="bad")
+        before = consumers.get("c").positions
+        operator.rewind("c", 2, namespace="A", reason="again")
+        after = consumers.get("c").positions
+        namespaces = "ABABABABAB"
+        for offset, namespace in enumerate(namespaces):
+            expected = before.covers(namespace, offset) and (namespace == "B" or offset < 2)
+            assert after.covers(namespace, offset) == expected, offset
 
 
 class TestTwoProcesses:

@@ -15,6 +15,7 @@ from tailrace.log.frame import crc32, encode_plain, hole, place_head
 from tailrace.log.segment import FrameFile, Located
 from tailrace.message import Lsn, Message, Micros, Mode, NodeId, Op
 from tests.log.batches import frame
+from tests.log.files import every_flip, overwrite
 
 
 def sample_frames() -> list[bytes]:
@@ -123,7 +124,7 @@ def test_contents_cut_anywhere_are_none(path: str) -> None:
     side_file = Path(contents.contents_path(path))
     raw = side_file.read_bytes()
     for size in range(len(raw)):
-        side_file.write_bytes(raw[:size])
+        overwrite(side_file, raw[:size])
         assert contents.load(path, size_of(path)) is None
     side_file.write_bytes(raw + b"\0")
     assert contents.load(path, size_of(path)) is None
@@ -134,9 +135,7 @@ def test_contents_with_any_flipped_bit_are_none(path: str) -> None:
     side_file = Path(contents.contents_path(path))
     raw = side_file.read_bytes()
     expected = contents.load_extent(path, size_of(path))
-    for bit in range(len(raw) * 8):
-        flipped = bytearray(raw)
-        flipped[bit // 8] ^= 1 << bit % 8
-        side_file.write_bytes(flipped)
+    for flipped in every_flip(raw):
+        overwrite(side_file, flipped)
         assert contents.load(path, size_of(path)) is None
         assert contents.load_extent(path, size_of(path)) in (None, expected)

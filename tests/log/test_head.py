@@ -10,6 +10,7 @@ import pytest
 from tailrace.log.disk import Disk
 from tailrace.log.head import HeadWriter, LogHead, head_path, read_head
 from tailrace.message import Offset
+from tests.log.files import every_flip, overwrite
 
 HEAD = LogHead(Offset(2**40), 3_000, 2_000, Offset(2**40 + 17))
 
@@ -56,15 +57,13 @@ def test_missing_head_is_none(tmp_path: Path) -> None:
 
 def test_head_cut_anywhere_is_none(tmp_path: Path, raw: bytes) -> None:
     for size in range(len(raw)):
-        Path(head_path(str(tmp_path))).write_bytes(raw[:size])
+        overwrite(Path(head_path(str(tmp_path))), raw[:size])
         assert read_head(str(tmp_path)) is None
 
 
 def test_head_with_any_flipped_bit_is_none(tmp_path: Path, raw: bytes) -> None:
-    for bit in range(len(raw) * 8):
-        flipped = bytearray(raw)
-        flipped[bit // 8] ^= 1 << bit % 8
-        Path(head_path(str(tmp_path))).write_bytes(flipped)
+    for flipped in every_flip(raw):
+        overwrite(Path(head_path(str(tmp_path))), flipped)
         assert read_head(str(tmp_path)) is None
 
 

@@ -16,6 +16,7 @@ from tailrace.log.index import ENTRY_BYTES, Index
 from tailrace.log.segment import Located
 from tailrace.message import Micros, Offset
 from tests.log.batches import frame, numbered
+from tests.log.files import every_flip, overwrite
 
 HEAD = parse_head(memoryview(frame(numbered(1), 0)), 0, file="", position=0)
 
@@ -77,7 +78,7 @@ def sample() -> Index:
 
 
 def path_with(directory: Path, raw: bytes) -> str:
-    (directory / "00000000000000000007.index").write_bytes(raw)
+    overwrite(directory / "00000000000000000007.index", raw)
     return str(directory / "00000000000000000007.log")
 
 
@@ -123,10 +124,8 @@ def test_index_cut_anywhere_is_its_whole_entries(tmp_path: Path) -> None:
 
 def test_index_with_any_flipped_bit_is_none(tmp_path: Path) -> None:
     raw = sample().encode()
-    for bit in range(len(raw) * 8):
-        flipped = bytearray(raw)
-        flipped[bit // 8] ^= 1 << bit % 8
-        assert index.load(path_with(tmp_path, bytes(flipped)), 7) is None
+    for flipped in every_flip(raw):
+        assert index.load(path_with(tmp_path, flipped), 7) is None
 
 
 def test_index_whose_entries_make_no_sense_is_none(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tailrace.errors import TailraceError
@@ -31,6 +31,7 @@ from tailrace.log.selection import Selection
 from tailrace.log.verification import verify
 from tailrace.message import Micros, Mode, Offset, Op
 from tests.log.batches import frame, log_numbers, message, number_of, numbered, numbers
+from tests.log.files import flipped, overwrite
 from tests.log.refusals import refused
 
 NAME: Final = segment_name(0)
@@ -86,14 +87,6 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
     counts = [one.head.end for one in frames if one.head.closes_group]
     assert counts == [1, 3, 4]
     return Sample((directory / NAME).read_bytes(), frames, ends, counts, (directory / f"{0:020d}.index").read_bytes())
-
-
-def overwrite(path: Path, raw: bytes) -> None:
-    """Without emptying the file first, for which ext4 waits for the disk."""
-    path.touch()
-    with path.open("r+b") as file:
-        file.write(raw)
-        file.truncate()
 
 
 class Bench:
@@ -194,12 +187,6 @@ def body_bits(sample: Sample) -> Iterator[tuple[Located, int]]:
     for one in sample.frames:
         for byte in range(one.position + one.head.head_bytes, one.end):
             yield one, byte * 8 + byte % 8
-
-
-def flipped(raw: bytes, bit: int) -> bytes:
-    changed = bytearray(raw)
-    changed[bit // 8] ^= 1 << bit % 8
-    return bytes(changed)
 
 
 class TestAcknowledged:
@@ -307,7 +294,6 @@ def test_garbage_behind_the_last_group_is_cut(
     bench.expect_cut(sample.raw + garbage(sample.raw), end if is_vouched else None, end)
 
 
-@settings(max_examples=50)
 @given(st.binary(max_size=300))
 @example(bytes(29))
 def test_any_bytes_behind_the_last_group_are_cut_or_refused(
@@ -455,7 +441,7 @@ def test_sealed_segment_cut_anywhere_is_refused(segments: Segments, with_content
     if not with_contents:
         segments.path(2, ".toc").unlink()
     for size in range(0, len(raw), 11):
-        segments.path(2).write_bytes(raw[:size])
+        overwrite(segments.path(2), raw[:size])
         with refused("log.corrupt") as refusal:
             CommitLog.open(segments.directory, disk=HastyDisk())
         assert refusal.value.place is not None
@@ -472,7 +458,7 @@ def test_sealed_segment_with_a_flipped_bit_is_refused_at_the_latest_when_it_is_r
     if not with_contents:
         segments.path(2, ".toc").unlink()
     for at in range(0, len(raw), 11):
-        segments.path(2).write_bytes(flipped(raw, at * 8 + at % 8))
+        overwrite(segments.path(2), flipped(raw, at * 8 + at % 8))
         seen = []
         with refused(*DAMAGE):
             CommitLog.open(segments.directory, disk=HastyDisk()).close()
@@ -548,7 +534,7 @@ def test_wrong_details_of_contents_are_not_believed(segments: Segments) -> None:
     path = segments.path(2, ".toc")
     right = path.read_bytes()
     for bit in range(60 * 8, len(right) * 8, 37):
-        path.write_bytes(flipped(right, bit))
+        overwrite(path, flipped(right, bit))
         segments.assert_read_right()
     with CommitLog.open(segments.directory) as log:
         assert log.append([numbered(8)], batch_id="b") == (8, 9)
@@ -572,14 +558,16 @@ def test_wrong_index_of_the_active_segment_is_made_again(
     assert log_numbers(segments.directory) == list(range(9))
 
 
-def test_wrong_index_never_hides_a_message(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_sealed", [True, False], ids=["sealed", "active"])
+def test_wrong_index_never_hides_a_message(tmp_path: Path, is_sealed: bool) -> None:
     """Its checksums are right and its positions are frames, but of other offsets and moments."""
     rows = 12_000
     with CommitLog.open(tmp_path, LogConfig(codec=Codec.NONE)) as log:
         for at in range(6):
             log.append([numbered(at, timestamp=10 * at)])
             log.append([numbered(*([at] * rows), timestamp=10 * at + 5)])
-        log.roll()
+        if is_sealed:
+            log.roll()
     reader = LogReader(tmp_path)
     expected = [(at, numbers(reader.entries(at, at + 1))) for at in range(0, reader.next_offset, rows // 2)]
     moments = [reader.offset_at(Micros(at)) for at in range(60)]
@@ -587,9 +575,8 @@ def test_wrong_index_never_hides_a_message(tmp_path: Path) -> None:
     right = index.load(path, 0)
     assert right is not None
     assert len(right) > 3
-    wrong = index.Index(
-        [offset // 3 for offset in right.offsets], right.positions, [moment // 3 for moment in right.timestamps]
-    )
+    moments_of = (at // 3 for at in right.timestamps) if is_sealed else right.timestamps
+    wrong = index.Index([offset // 3 for offset in right.offsets], right.positions, list(moments_of))
     index.store(HastyDisk(), path, wrong)
     reader = LogReader(tmp_path)
     assert [(at, numbers(reader.entries(at, at + 1))) for at, _ in expected] == expected

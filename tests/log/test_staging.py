@@ -24,6 +24,7 @@ from tailrace.message import Message, Micros, Mode, NodeId, Op
 from tests.log.batches import bulky, log_numbers, message, numbered, numbers
 from tests.log.children import Child
 from tests.log.disks import CountingDisk, FailingDisk, no_space, on, sync_failed
+from tests.log.files import flipped, overwrite
 from tests.log.refusals import refused
 
 
@@ -239,10 +240,10 @@ class TestRefusals:
             path = tmp_path / "staging" / "b" / staged.name
             whole = path.read_bytes()
             for at in range(0, len(whole), 7):
-                path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+                overwrite(path, flipped(whole, at * 8 + at % 8))
                 with pytest.raises(TailraceError):
                     log.publish("b", [staged])
-                path.write_bytes(whole[:at])
+                overwrite(path, whole[:at])
                 with pytest.raises(TailraceError):
                     log.publish("b", [staged])
             assert log.next_offset == 0

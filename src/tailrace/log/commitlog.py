@@ -19,6 +19,7 @@ from tailrace.limits import SEGMENT_BYTES_DEFAULT
 from tailrace.log import contents, recovery
 from tailrace.log.active import ActiveSegment, End
 from tailrace.log.batch import Batch, batches_of, encode_frame
+from tailrace.log.consumers import Consumers
 from tailrace.log.disk import Disk, disk_error, disk_errors
 from tailrace.log.frame import Codec, Head
 from tailrace.log.head import HeadWriter, LogHead, read_head
@@ -142,6 +143,7 @@ class CommitLog:
                 raise TailraceError("log.locked", what, place=Place(path), hint="stop that writer first") from None
             try:
                 active = _open_active(disk, path, report)
+                report.taken_back = Consumers(path, disk=disk).take_back(active.next_offset)
                 log = cls(path, config or LogConfig(), disk, lock, active, report)
                 log.staging.sweep(log._batches, report)
             except BaseException:

@@ -80,6 +80,12 @@ class Agreement:
     invalidated: str | None = None
     """Why the consumer cannot go on, None while it can."""
 
+    def __post_init__(self) -> None:
+        if self.ttl_s is not None and self.ttl_s <= 0:
+            raise TailraceError(
+                "input.invalid", f"a time to live of {self.ttl_s} seconds makes no sense", hint="make it longer"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
@@ -117,7 +123,14 @@ class Consumers:
         return sorted(name.removeprefix(PREFIX) for name in found if name.startswith(PREFIX))
 
     def all(self) -> list[Consumer]:
-        return [self.get(name) for name in self.names()]
+        found = []
+        for name in self.names():
+            try:
+                found.append(self.get(name))
+            except TailraceError as error:
+                if error.code != "consumer.unknown":  # deleted since we looked
+                    raise
+        return found
 
     def get(self, name: str) -> Consumer:
         """A consumer; raises when there is none of that name."""
@@ -195,6 +208,27 @@ class Consumers:
                     offsets.close()
                 os.utime(os.path.join(path, segment_name(0)), (seen_s, seen_s))  # this is no sign of life
 
+    def take_back(self, end: Offset) -> list[str]:
+        """No consumer may be ahead of the log. After a power cut or a repair offsets are given once more, and the new
+        messages that get them were not delivered. Returns who was ahead."""
+        taken = []
+        for name in self.names():
+            try:
+                is_ahead = read_positions(os.path.join(self.directory, PREFIX + name)).furthest >= end
+            except TailraceError:  # damaged: whoever wants to use it is told
+                continue
+            if is_ahead:
+                with self.owning(name) as path, self.changing(), disk_errors("taking a consumer back", path):
+                    why = "the log ends here; what the consumer had beyond was lost"
+                    audit.record(self._disk, self.directory, "rewind", name, offset=end, reason=why)
+                    offsets = OffsetLog(path, self._disk)
+                    try:
+                        offsets.append([Record(Kind.REWIND, WHOLE_LOG, end)], int(self.clock()))
+                    finally:
+                        offsets.close()
+                taken.append(name)
+        return taken
+
     def sync_offsets(self) -> None:
         """Whatever positions were read before are on disk when this returns: only now may go what they allow (I6)."""
         for name in self.names():
@@ -238,7 +272,8 @@ class Consumers:
     def _locked(self, name: str) -> Iterator[str]:
         path = self._existing(name)
         lock = Lock(os.path.join(path, LOCK_NAME))
-        lock.acquire()
+        with disk_errors("taking up a consumer", path):
+            lock.acquire()
         try:
             yield path
         finally:
@@ -267,7 +302,7 @@ class Consumers:
                 return _decode(stream.read())
         except FileNotFoundError:
             return Agreement()  # a consumer of Transporter's agreed to nothing
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, TailraceError) as error:
             what = f"a consumer's agreement cannot be read: {error}"
             raise TailraceError("log.corrupt", what, place=Place(file), hint="mend the file") from error
 

@@ -112,6 +112,11 @@ class Disk:
         return draft
 
 
+def is_full(error: OSError) -> bool:
+    """Whether the operating system refused for want of space."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) and not isinstance(error, SyncFailed)
+
+
 def disk_error(error: OSError, doing: str, path: str) -> TailraceError:
     """An operating system's refusal in our words."""
     place = Place(path)
@@ -122,7 +127,7 @@ def disk_error(error: OSError, doing: str, path: str) -> TailraceError:
             place=place,
             hint="check the disk (dmesg), then try again: what is in doubt is written anew",
         )
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return TailraceError(
             "log.disk_full", f"no space left while {doing}", place=place, hint="free some space and try again"
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tailrace.errors import Place, TailraceError
+from tailrace.log.disk import disk_errors
 from tailrace.log.lock import Lock, LockHeld
 from tailrace.log.recovery import MAINTENANCE_LOCK_NAME
 
@@ -16,7 +17,8 @@ def maintaining(directory: str) -> Iterator[None]:
     """Hold the log's maintenance lock."""
     lock = Lock(os.path.join(directory, MAINTENANCE_LOCK_NAME))
     try:
-        lock.acquire()
+        with disk_errors("beginning to maintain the log", directory):
+            lock.acquire()
     except LockHeld as held:
         what = f"the log is being maintained by {held}"
         raise TailraceError("log.busy", what, place=Place(directory), hint="wait until it has finished") from None

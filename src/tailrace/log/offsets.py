@@ -68,6 +68,11 @@ class Positions:
             position += 1
         return position
 
+    @property
+    def furthest(self) -> int:
+        """The last message that anything is said about."""
+        return max((*self.by_namespace.values(), *self.acknowledged), default=NOTHING)
+
     def covers(self, namespace: str, offset: int) -> bool:
         return offset <= self.of(namespace) or offset in self.acknowledged
 

@@ -5,13 +5,14 @@ Every move is written to the audit trail. Nobody else may be using the consumer 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tailrace.errors import TailraceError
 from tailrace.log import audit
 from tailrace.log.consumers import Consumers, outside_log
 from tailrace.log.disk import Disk, disk_errors
-from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Record
+from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Positions, Record
 from tailrace.log.reader import LogReader
 from tailrace.message import Offset
 
@@ -84,7 +85,16 @@ class Operator:
             others = {*view.last_offsets(), *positions.by_namespace} - {namespace, WHOLE_LOG}
             kept = {other: positions.of(other) for other in others}
             records += [Record(Kind.COMMIT, other, at) for other, at in sorted(kept.items()) if at >= offset]
+            records += self._acknowledged_elsewhere(positions, namespace, offset)
         return self._move("rewind", name, before, records, offset, namespace, reason)
+
+    def _acknowledged_elsewhere(self, positions: Positions, namespace: str, offset: int) -> Iterator[Record]:
+        """Single messages of other namespaces stay acknowledged (I3)."""
+        reader = LogReader(self._consumers.directory)
+        for single in sorted(single for single in positions.acknowledged if single >= offset):
+            for entry in reader.entries(single, single + 1):
+                if entry.message.namespace != namespace:
+                    yield Record(Kind.ACK, entry.message.namespace, single)
 
     def _move(
         self, action: str, name: str, before: int, records: list[Record], offset: int, namespace: str, reason: str

@@ -51,10 +51,13 @@ class Report:
     """Segments whose side files were made again."""
     removed: list[str] = field(default_factory=list)
     """Leftovers of work that a crash interrupted."""
+    taken_back: list[str] = field(default_factory=list)
+    """Consumers that were ahead of the log."""
 
     @property
     def is_clean(self) -> bool:
-        return self.previous_writer is None and self.cut is None and not self.rebuilt and not self.removed
+        found = (self.previous_writer, self.cut, self.rebuilt, self.removed, self.taken_back)
+        return not any(found)
 
 
 @dataclass(slots=True)

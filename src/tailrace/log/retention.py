@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tailrace.log import contents, index, removed
 from tailrace.log.consumers import Clock, Consumer, Consumers, Policy
 from tailrace.log.contents import Contents
-from tailrace.log.disk import Disk, disk_errors
+from tailrace.log.disk import Disk, disk_errors, is_full
 from tailrace.log.lag import Lag, lag_behind
 from tailrace.log.maintenance import maintaining
 from tailrace.log.segment import Segment
@@ -151,10 +151,20 @@ def _remove(disk: Disk, view: LogView, base: Offset) -> None:
     """1. Note what goes. 2. Remove the segment, on disk before the next one goes: a log begins later, never with a gap
     (I6). 3. Remove its side files: without a segment they are no harm, a segment without them costs a walk."""
     with Segment(view.directory, base) as segment:
-        removed.record(disk, view.directory, view.contents(segment))
-        path = segment.path
+        path, going = segment.path, view.contents(segment)
+    try:
+        removed.record(disk, view.directory, going)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        _remove_side_files(disk, path)  # on a full disk the note needs what little space these take
+        removed.record(disk, view.directory, going)
     disk.remove(path)
     disk.sync_directory(view.directory)
-    for side_file in (contents.contents_path(path), index.index_path(path)):
+    _remove_side_files(disk, path)
+
+
+def _remove_side_files(disk: Disk, segment_path: str) -> None:
+    for side_file in (contents.contents_path(segment_path), index.index_path(segment_path)):
         if os.path.lexists(side_file):
             disk.remove(side_file)

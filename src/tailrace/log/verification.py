@@ -51,8 +51,14 @@ def verify(directory: str | os.PathLike[str], progress: Progress | None = None) 
     result.problems.extend(_problems_of(lambda: recovery.check_last(view.directory, bases, head)))
     consumers = Consumers(view.directory)
     for name in consumers.names():
-        result.problems.extend(_problems_of(partial(consumers.get, name)))
+        result.problems.extend(_problems_of(partial(_verify_consumer, consumers, name, result)))
     return result
+
+
+def _verify_consumer(consumers: Consumers, name: str, result: Verification) -> None:
+    positions = consumers.get(name).positions
+    if positions.furthest >= consumers.view.head().next_offset:
+        result.remarks.append(f"consumer {name} is ahead of the log, at {positions.furthest}; the next writer mends it")
 
 
 def _verify_segment(segment: Segment, following: Offset | None, view: LogView, result: Verification) -> None:
