@@ -64,7 +64,7 @@ class GatedDisk(CountingDisk):
     def sync(self, fd: int) -> None:
         if path_of(fd).endswith(".log"):
             self.waiting.set()
-            assert self.gate.wait(60)
+            assert self.gate.wait(120)
         super().sync(fd)
 
 

@@ -460,7 +460,7 @@ print(log.next_offset, flush=True)
 
 
 @pytest.mark.parametrize(
-    ("groups", "readers"), [(150, 3), pytest.param(3_000, 8, marks=pytest.mark.long)], ids=["few", "many"]
+    ("groups", "readers"), [(150, 3), pytest.param(1_500, 6, marks=pytest.mark.long)], ids=["few", "many"]
 )
 def test_readers_in_other_processes_see_every_group_whole_and_in_order(
     tmp_path: Path, groups: int, readers: int
