@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import Final
 
 
@@ -76,6 +77,10 @@ class TailraceError(Exception):
         self.what = what
         self.place = place
         self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors travel between processes."""
+        return partial(type(self), self.code, self.what, place=self.place, hint=self.hint), ()
 
     def __str__(self) -> str:
         where = f" ({self.place})" if self.place else ""

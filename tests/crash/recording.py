@@ -84,6 +84,7 @@ class _RecordedWork(Work):
         """Go on with another disk, as a new process does."""
         self.disk = self.recorder = disk
         disk.on_sync = self._on_sync
+        disk.on_death = self._on_death
         self._is_burst = False
         self._is_syncing = threading.Event()
         self._may_end = threading.Event()
@@ -112,9 +113,14 @@ class _RecordedWork(Work):
             if not self._may_end.wait(WAIT_S):
                 raise AssertionError("a burst did not come to its end")
 
+    def _on_death(self) -> None:
+        """Nobody need wait for anybody any more."""
+        self._is_syncing.set()
+        self._may_end.set()
+
     def bury(self, log: CommitLog | None) -> None:
         """What the kernel does for a dead process: its locks are free, its threads end."""
-        self._may_end.set()
+        self._on_death()
         if log is not None:
             log._closed.set()
             log._has_news.set()

@@ -166,6 +166,7 @@ class RecordingDisk(Disk):
         """How many of them were of the kind that the trap waits for."""
         self.on_sync: Callable[[], None] = lambda: None
         """Called while a sync is under way: what is written now is not covered by it."""
+        self.on_death: Callable[[], None] = lambda: None
         self.on_begin: Callable[[], None] = lambda: None
         """Called before each operation."""
         self._root = os.path.abspath(root)
@@ -247,6 +248,7 @@ class RecordingDisk(Disk):
         for fd in self._files:
             os.close(fd)
         self._files.clear()
+        self.on_death()
 
     def set_trap(self, trap: Trap | None) -> None:
         """What goes wrong from now on."""

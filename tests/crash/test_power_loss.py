@@ -28,7 +28,7 @@ LIVES: Final = 8
 """How many lives of each kind are looked at; each has some three hundred moments at which power can be cut."""
 EXAMPLES: Final = 300
 LONG_LIVES: Final = 100
-LONG_EXAMPLES: Final = 10_000
+LONG_EXAMPLES: Final = 4_000
 
 chances = st.randoms(use_true_random=False)
 """Hypothesis decides what the disk keeps, so that it finds the simplest loss that does harm."""

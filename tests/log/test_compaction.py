@@ -42,6 +42,7 @@ from tests.log.material import (
     batch,
     change,
     contents_of,
+    eventually,
     fill,
     has_read,
     make_log,
@@ -587,9 +588,14 @@ class TestBeside:
         for thread in threads:
             thread.start()
         compacted = 0
+
+        def is_done() -> bool:
+            nonlocal compacted
+            compacted += len(compact(tmp_path).segments)
+            return compacted >= 12 or stop.is_set()
+
         try:
-            while compacted < 12 and not stop.is_set():
-                compacted += len(compact(tmp_path).segments)
+            eventually(is_done, limit_s=120)
         finally:
             stop.set()
             for thread in threads:
@@ -622,15 +628,18 @@ while True:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
             assert reader.stdout is not None
             assert reader.stderr is not None
-            assert reader.stdout.readline() == "reading\n"
-            for position in range(19, 200, 20):
-                has_read(tmp_path, "c", position)
+            try:
+                assert reader.stdout.readline() == "reading\n"
+                for position in range(19, 200, 20):
+                    has_read(tmp_path, "c", position)
+                    compact(tmp_path)
+                with CommitLog.open(tmp_path) as log:
+                    log.roll()
                 compact(tmp_path)
-            with CommitLog.open(tmp_path) as log:
-                log.roll()
-            compact(tmp_path)
-            told, problem = reader.stdout.readline(), reader.stderr.read()
-            assert told.startswith("passes"), problem
+                told, problem = reader.stdout.readline(), reader.stderr.read()
+                assert told.startswith("passes"), problem
+            finally:
+                reader.kill()
 
     def test_one_at_a_time(self, tmp_path: Path) -> None:
         make_log(tmp_path, "AAAA", "A")

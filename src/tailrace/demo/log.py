@@ -14,7 +14,7 @@ import pyarrow as pa
 from tailrace.cli.progress import progress
 from tailrace.cli.show import as_block
 from tailrace.cli.stat import print_stat
-from tailrace.errors import TailraceError
+from tailrace.errors import Place, TailraceError
 from tailrace.limits import MIB
 from tailrace.log.batch import Batch, batch_of
 from tailrace.log.commitlog import CommitLog, LogConfig, Pending
@@ -81,7 +81,8 @@ def _read(messages: int, directory: str) -> None:
             read += frame.rows().num_rows
             report(read, messages)
     if read != messages:
-        raise TailraceError("log.corrupt", f"{messages} messages were written but {read} came back")
+        what = f"{messages} messages were written but {read} came back"
+        raise TailraceError("log.corrupt", what, place=Place(directory), hint="tailrace log verify")
 
 
 def _compact(directory: str) -> None:

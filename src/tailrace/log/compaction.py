@@ -19,7 +19,7 @@ from tailrace.errors import TailraceError
 from tailrace.log import contents, index, recovery
 from tailrace.log.consumers import Consumer, Consumers
 from tailrace.log.contents import Extent
-from tailrace.log.disk import DRAFT_SUFFIX, Disk, disk_errors
+from tailrace.log.disk import Disk, disk_errors, draft_path
 from tailrace.log.maintenance import maintaining
 from tailrace.log.rewriting import SegmentDraft
 from tailrace.log.segment import Located, Segment
@@ -156,7 +156,7 @@ def _compact_segment(
     if all(presence.first > limits.of(namespace) for namespace, presence in found.namespaces.items()):
         return None
     path = segment.path
-    draft = SegmentDraft(disk, f"{path}.{os.getpid()}{DRAFT_SUFFIX}", segment.base)
+    draft = SegmentDraft(disk, draft_path(path), segment.base)
     try:
         reached = Extent(0, segment.base, ends_plain=True)
         for located in segment.heads():

@@ -110,7 +110,7 @@ class Contents:
     def extent(self) -> Extent:
         return Extent(self.segment_bytes, Offset(self.end), self.ends_plain)
 
-    def encode(self, index_crc: int) -> bytes:
+    def encode(self, segment_name: str, index_crc: int) -> bytes:
         details = msgpack.packb(
             {
                 "frames": self.frames,
@@ -126,7 +126,7 @@ class Contents:
         prelude = _PRELUDE.pack(
             _MAGIC, self.segment_bytes, self.end, self.ends_plain, index_crc, len(details), crc32(details)
         )
-        return b"".join((prelude, _CRC.pack(crc32(prelude)), details))
+        return b"".join((prelude, _CRC.pack(_prelude_crc(segment_name, prelude)), details))
 
 
 def build(frames: Iterable[Located], base: int) -> Contents:
@@ -143,21 +143,22 @@ def contents_path(segment_path: str) -> str:
 def store(disk: Disk, segment_path: str, contents: Contents, sparse: Index) -> None:
     """Write a sealed segment's two side files."""
     index.store(disk, segment_path, sparse)
-    disk.write_file(contents_path(segment_path), contents.encode(crc32(sparse.encode())))
+    encoded = contents.encode(os.path.basename(segment_path), crc32(sparse.encode()))
+    disk.write_file(contents_path(segment_path), encoded)
 
 
 def load_extent(segment_path: str, segment_bytes: int) -> Extent | None:
     """How far a segment of that many bytes reaches; None when the table of contents is missing, wrong or of another
     version of the segment (compaction only ever makes a segment shorter, so the length tells)."""
     raw, file_bytes = _read(segment_path, _PRELUDE_BYTES)
-    prelude = _parse_prelude(raw, segment_bytes)
+    prelude = _parse_prelude(raw, segment_path, segment_bytes)
     return prelude[0] if prelude and file_bytes == _PRELUDE_BYTES + prelude[1] else None
 
 
 def load(segment_path: str, segment_bytes: int) -> Contents | None:
     """The whole table of contents, None as for `load_extent`."""
     raw, _ = _read(segment_path, _PRELUDE_BYTES + CONTENTS_BYTES_MAX)
-    prelude = _parse_prelude(raw, segment_bytes)
+    prelude = _parse_prelude(raw, segment_path, segment_bytes)
     if prelude is None:
         return None
     extent, details_bytes, details_crc = prelude
@@ -189,13 +190,21 @@ def _read(segment_path: str, size: int) -> tuple[bytes, int]:
         return b"", 0
 
 
-def _parse_prelude(raw: bytes, segment_bytes: int) -> tuple[Extent, int, int] | None:
-    if len(raw) < _PRELUDE_BYTES or _CRC.unpack_from(raw, _PRELUDE.size)[0] != crc32(raw[: _PRELUDE.size]):
+def _parse_prelude(raw: bytes, segment_path: str, segment_bytes: int) -> tuple[Extent, int, int] | None:
+    if len(raw) < _PRELUDE_BYTES:
+        return None
+    expected = _prelude_crc(os.path.basename(segment_path), raw[: _PRELUDE.size])
+    if _CRC.unpack_from(raw, _PRELUDE.size)[0] != expected:
         return None
     magic, size, end, ends_plain, index_crc, details_bytes, details_crc = _PRELUDE.unpack_from(raw)
     if magic != _MAGIC or size != segment_bytes:
         return None
     return Extent(size, Offset(end), bool(ends_plain), index_crc), details_bytes, details_crc
+
+
+def _prelude_crc(segment_name: str, prelude: bytes) -> int:
+    """With the segment's name in it, so that another segment's contents are not taken for this one's."""
+    return crc32(prelude, crc32(segment_name.encode()))
 
 
 def _big_endian(positions: array[int]) -> array[int]:

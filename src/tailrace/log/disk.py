@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 DRAFT_SUFFIX: Final = ".tmp"
+_DRAFT: Final = re.compile(rf".+\.\d+\{DRAFT_SUFFIX}")
 _IOV_MAX: Final = 1024
 
 
@@ -99,7 +101,7 @@ class Disk:
         self.sync_directory(os.path.dirname(path))
 
     def _draft(self, path: str, content: bytes, *, sync: bool) -> str:
-        draft = f"{path}.{os.getpid()}{DRAFT_SUFFIX}"
+        draft = draft_path(path)
         if os.path.lexists(draft):
             self.remove(draft)
         fd = self.create(draft)
@@ -138,6 +140,15 @@ def disk_error(error: OSError, doing: str, path: str) -> TailraceError:
     return TailraceError(
         "log.io", f"{error.strerror or error} while {doing}", place=place, hint="check the disk (dmesg), then try again"
     )
+
+
+def draft_path(path: str) -> str:
+    """Where this process writes what will take a file's place."""
+    return f"{path}.{os.getpid()}{DRAFT_SUFFIX}"
+
+
+def is_draft(name: str) -> bool:
+    return _DRAFT.fullmatch(name) is not None
 
 
 class disk_errors:  # noqa: N801  used as a statement

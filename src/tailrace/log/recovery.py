@@ -15,7 +15,7 @@ from tailrace.errors import Place, TailraceError
 from tailrace.limits import MIB
 from tailrace.log import contents, index
 from tailrace.log.contents import Contents, Extent
-from tailrace.log.disk import DRAFT_SUFFIX, Disk
+from tailrace.log.disk import Disk, is_draft
 from tailrace.log.frame import ShortFrame, crc32, find_batch_frame, parse_head
 from tailrace.log.head import LogHead
 from tailrace.log.index import Index
@@ -89,7 +89,7 @@ def remove_drafts(disk: Disk, directory: str, report: Report) -> None:
         for name in sorted(os.listdir(directory)):
             stem, suffix = os.path.splitext(name)
             is_orphan = suffix in (contents.SUFFIX, index.SUFFIX) and stem not in segments
-            if (suffix == DRAFT_SUFFIX or is_orphan) and os.path.isfile(os.path.join(directory, name)):
+            if (is_draft(name) or is_orphan) and os.path.isfile(os.path.join(directory, name)):
                 disk.remove(os.path.join(directory, name))
                 report.removed.append(name)
     finally:

@@ -59,17 +59,13 @@ class SelectedFrame:
 
     def rows(self) -> pa.RecordBatch:
         """The wanted messages as columns."""
-        rows = self._stored()
-        kept = self._kept(rows)
-        rows = rows if kept is None else rows.filter(kept)
-        return rows.drop_columns(["offset"]) if "offset" in rows.schema.names else rows
+        stored = self._stored()
+        return self._rows(stored, self._kept(stored))
 
     def offsets(self) -> pa.Int64Array:
         """The offsets of `rows`."""
-        rows = self._stored()
-        kept = self._kept(rows)
-        offsets = self._stored_offsets(rows)
-        return offsets if kept is None else offsets.filter(kept)
+        stored = self._stored()
+        return self._offsets(stored, self._kept(stored))
 
     def entries(self) -> Iterator[Entry]:
         """The wanted messages one by one."""
@@ -78,10 +74,20 @@ class SelectedFrame:
             return
         from tailrace.log.batch import message_rows
 
-        messages = message_rows(self.rows(), self.head.namespace, self.head.origin)
-        offsets: list[Any] = self.offsets().to_pylist()
+        stored = self._stored()
+        kept = self._kept(stored)
+        messages = message_rows(self._rows(stored, kept), self.head.namespace, self.head.origin)
+        offsets: list[Any] = self._offsets(stored, kept).to_pylist()
         for offset, message in zip(offsets, messages, strict=True):
             yield Entry(offset, self.head.mode, message)
+
+    def _rows(self, stored: pa.RecordBatch, kept: pa.BooleanArray | None) -> pa.RecordBatch:
+        rows = stored if kept is None else stored.filter(kept)
+        return rows.drop_columns(["offset"]) if "offset" in rows.schema.names else rows
+
+    def _offsets(self, stored: pa.RecordBatch, kept: pa.BooleanArray | None) -> pa.Int64Array:
+        offsets = self._stored_offsets(stored)
+        return offsets if kept is None else offsets.filter(kept)
 
     def _kept(self, rows: pa.RecordBatch) -> pa.BooleanArray | None:
         """Which of the stored messages are wanted; None when all are."""
