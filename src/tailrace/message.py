@@ -23,6 +23,8 @@ Micros = NewType("Micros", int)
 Row = Mapping[str, Any]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SECONDS_MAX: Final = 253_402_300_799
+"""The last second of the year 9999."""
 
 
 class Op(IntEnum):

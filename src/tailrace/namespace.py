@@ -8,7 +8,7 @@ from typing import Final
 from tailrace.errors import TailraceError
 from tailrace.limits import NAME_BYTES_MAX
 
-_FILE_SAFE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")
+_FILE_SAFE: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@ -]*[A-Za-z0-9_.@-])?")
 
 
 def check_name(name: str, what: str) -> str:
@@ -29,7 +29,8 @@ def check_file_name(name: str, what: str) -> str:
     """Refuse a consumer name or batch id that is not safe as the name of a file on every system."""
     check_name(name, what)
     if not _FILE_SAFE.fullmatch(name):
-        raise _invalid(name, what, "only letters, digits and _ . @ - are allowed, and it may not start with . @ -")
+        allowed = "only letters, digits, spaces and _ . @ - are allowed, and it must start with a letter, a digit or _"
+        raise _invalid(name, what, allowed)
     return name
 
 

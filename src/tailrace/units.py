@@ -15,6 +15,7 @@ _BYTES: Final = {
     **{unit: 1000**power for power, unit in enumerate(("kb", "mb", "gb", "tb"), start=1)},
     **{unit: 1024**power for power, unit in enumerate(("kib", "mib", "gib", "tib"), start=1)},
 }
+_AMOUNT_MAX: Final = 1e15
 _STEPS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -55,7 +56,10 @@ def _parse(text: str, wanted: str) -> tuple[float, str]:
     match = _AMOUNT.fullmatch(text)
     if match is None:
         raise _invalid(text, wanted)
-    return float(match[1]), match[2].lower()
+    amount = float(match[1])
+    if amount > _AMOUNT_MAX:
+        raise _invalid(text, wanted)
+    return amount, match[2].lower()
 
 
 def _invalid(text: str, wanted: str) -> TailraceError:

@@ -137,7 +137,7 @@ def test_what_was_compacted_away_says_what_is_next(tailrace: Tailrace, shop: Pat
     assert compacted["messages_removed"] == 4
     outcome = tailrace("log", "show", 0)
     assert outcome.status == 2
-    assert "the next message is 4" in outcome.err
+    assert "the next is 4" in outcome.err
     assert [line["offset"] for line in tailrace("log", "show", 0, 9, "--json").json_lines] == [4, 5, 6, 7, 8, 9]
 
 

@@ -156,10 +156,11 @@ def _stop(work: Work, deed: Deed, say: Callable[[object], None]) -> bool:
 
 
 def _do_again(work: Work, deed: Deed, say: Callable[[object], None]) -> bool:
+    """A log that stopped is opened again; one that did not goes on."""
+    if work._log is not None and work._log._failure is not None:
+        work._log.close()
+        work._log = None
     if work._log is None:
-        work.open()
-    elif work._log._failure is not None:
-        work.log.close()
         work.open()
     else:
         work.take_stock()

@@ -301,7 +301,6 @@ _REFUSALS: Final = {
         Refuse(Moment(2, "write", ".tmp"), errno.ENOSPC),
         Refuse(Moment(1, "create", ".log"), errno.ENOSPC),
         Refuse(Moment(1, "rename", ".index"), errno.EIO),
-        Refuse(Moment(1, "sync", "head"), errno.EIO),
     ),
     "commit": (Refuse(Moment(2, "write", ".log"), errno.ENOSPC), Refuse(Moment(2, "sync", ".log"), errno.EIO)),
     "compact": (

@@ -21,7 +21,7 @@ from tailrace.log import active, commitlog, frame, recovery, retention
 from tailrace.log.active import ActiveSegment
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
-from tailrace.log.head import HeadWriter, LogHead
+from tailrace.log.head import LogHead
 from tailrace.log.offsets import OffsetLog
 from tailrace.log.rewriting import SegmentDraft
 from tailrace.log.segment import FrameFile
@@ -160,13 +160,14 @@ def discarding_before_publishing() -> AbstractContextManager[object]:
     return patch.object(Staging, "frames", mutant)
 
 
-def never_syncing_the_head() -> AbstractContextManager[object]:
-    publish = HeadWriter.publish
+def vouching_too_early() -> AbstractContextManager[object]:
+    """Each frame says that everything before it is durable."""
+    place_head = frame.place_head
 
-    def mutant(self: HeadWriter, head: LogHead, *, durably: bool = False) -> None:
-        publish(self, head)
+    def mutant(head: Any, **named: Any) -> Any:
+        return place_head(head, **{**named, "durable": named["offset"]})
 
-    return patch.object(HeadWriter, "publish", mutant)
+    return patch.object(active, "place_head", mutant)
 
 
 def trusting_the_head() -> AbstractContextManager[object]:
@@ -200,7 +201,7 @@ MUTATIONS: Final = {
     "retention removes the newest first": Mutation(removing_the_newest_first),
     "every frame closes its group": Mutation(closing_every_frame, "appends"),
     "staged files are discarded before they are published": Mutation(discarding_before_publishing, "staging"),
-    "the head file is never synced": Mutation(never_syncing_the_head, "bursts"),
+    "frames vouch for what is not synced": Mutation(vouching_too_early, "bursts"),
     "an abandoned group is cut but not synced": Mutation(
         lambda: unsynced_in(ActiveSegment, "abandon_group"), "an abandoned group"
     ),

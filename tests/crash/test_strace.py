@@ -37,6 +37,8 @@ DEEDS: Final = life(
     *("retain", "append 3", "compact_offsets", "commit one 100", "append 2", "close"),
 )
 """Some forty messages over several segments, with all that is done beside appending."""
+DEEDS_OF_ONE_THREAD: Final = tuple(deed for deed in DEEDS if deed.step.name != "append_soon")
+"""strace counts the calls of each thread, so that every new one would be refused its first."""
 CALLS: Final = {
     "writes": ("pwritev", "pwritev2", "pwrite64"),
     "syncs of files": ("fdatasync",),
@@ -186,7 +188,9 @@ def test_no_space_at_a_write(tmp_path: Path, counts: Counter[str], part: int) ->
     for call, number in moments(counts, WRITES.split(","))[part::2]:
         root = tmp_path / f"{call}{number}"
         inject = f"inject={call}:error=ENOSPC:when={number}"
-        story, status, _ = live(root, "-e", f"trace={call}", "-e", inject, function=do_again_when_told)
+        story, status, _ = live(
+            root, "-e", f"trace={call}", "-e", inject, function=do_again_when_told, deeds=DEEDS_OF_ONE_THREAD
+        )
         assert status == 0, f"it did not get over {inject}: {refusals_in(story)}"
         assert {refusal.code for refusal in refusals_in(story)} <= {"log.disk_full"}
         check_and_remove(root, story)

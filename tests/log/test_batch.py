@@ -34,7 +34,7 @@ from tailrace.log.batch import (
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.frame import Codec
 from tailrace.log.reader import LogReader
-from tailrace.message import Lsn, Message, Micros, Mode, NodeId, Op, Row
+from tailrace.message import SECONDS_MAX, Lsn, Message, Micros, Mode, NodeId, Op, Row
 from tests.log.batches import log_numbers, numbered, numbers
 from tests.log.refusals import refused
 
@@ -121,7 +121,7 @@ ROWS = st.none() | st.dictionaries(NAMES, VALUES, max_size=4)
 MESSAGES = st.builds(
     Message,
     op=st.sampled_from(Op),
-    timestamp=st.integers(0, I64_MAX).map(Micros),
+    timestamp=st.integers(0, SECONDS_MAX * 1_000_000).map(Micros),
     namespace=st.sampled_from(["shop.orders", "shop.users"]),
     data=ROWS,
     before=ROWS,

@@ -708,8 +708,8 @@ class TestSafety:
         compact(tmp_path)
         assert offsets_of(tmp_path) == [3, 4]
 
-    def test_a_damaged_offset_log_stops_it(self, tmp_path: Path) -> None:
-        """Nobody knows what that consumer needs (I6)."""
+    def test_a_consumer_whose_offsets_are_damaged_holds_everything(self, tmp_path: Path) -> None:
+        """Nobody knows what it needs (I6)."""
         make_log(tmp_path, "AAAA", "A")
         read_by_everyone(tmp_path)
         consumers = Consumers(tmp_path)
@@ -718,10 +718,13 @@ class TestSafety:
         raw = bytearray(offset_log(tmp_path, "damaged").read_bytes())
         raw[40] ^= 1
         offset_log(tmp_path, "damaged").write_bytes(raw)
-        with pytest.raises(TailraceError) as caught:
-            compact(tmp_path)
-        assert caught.value.code == "log.corrupt"
+        done = compact(tmp_path)
+        assert (done.segments, done.held_by) == ([], ["damaged"])
         assert offsets_of(tmp_path) == list(range(5))
+        assert offset_log(tmp_path, "damaged").read_bytes() == raw
+        consumers.delete("damaged", "it is")
+        compact(tmp_path)
+        assert offsets_of(tmp_path) == [3, 4]
 
 
 class DyingDisk(Disk):

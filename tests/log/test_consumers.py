@@ -146,7 +146,22 @@ class TestRegister:
 
     @pytest.mark.parametrize(
         "name",
-        ["", "../up", "a/b", "a\\b", ".", "..", ".hidden", "-option", "nul\0", "new\nline", "x" * 300, "é", "a b"],
+        [
+            "",
+            "../up",
+            "a/b",
+            "a\\b",
+            ".",
+            "..",
+            ".hidden",
+            "-option",
+            "nul\0",
+            "new\nline",
+            "x" * 300,
+            "x" * 240,
+            "é",
+            "a b ",
+        ],
     )
     def test_a_name_that_is_no_file_name(self, log: Path, name: str) -> None:
         consumers = Consumers(log)

@@ -29,7 +29,7 @@ from tailrace.log.frame import (
     place_head,
 )
 from tailrace.log.segment import FrameFile
-from tailrace.message import Lsn, Micros, Mode, NodeId, Offset, Op
+from tailrace.message import SECONDS_MAX, Lsn, Micros, Mode, NodeId, Offset, Op
 from tests.log.refusals import refused
 
 PLAIN: Final = bytes.fromhex(
@@ -45,24 +45,25 @@ PLAIN: Final = bytes.fromhex(
 BODY: Final = b"ARROW!"
 BATCH: Final = bytes.fromhex(
     "0000000000000005"  # offset
-    "0000004e"  # message length: 8 + key + data
+    "00000056"  # message length: 8 + key + data
     "0005af3107a40000"  # timestamp, microseconds
     "7c"  # mode copy, ops differ, a batch, the last frame of its group
     "00000003"  # key length
     "612e62"  # a.b
-    "00000043"  # data length
+    "0000004b"  # data length
     "f574720a"  # the envelope's mark
-    "a9c6b368"  # CRC-32 of the head without these four bytes
+    "a50d5a7b"  # CRC-32 of the head without these four bytes
     "01"  # version
     "01"  # codec lz4
     "0003"  # key length once more
-    "0000003d"  # envelope length, tags included
+    "00000045"  # envelope length, tags included
     "944432d8"  # CRC-32 of the body
     "00000003"  # messages
     "00000004"  # offsets covered
     "0000000000000009"  # origin
     "0000000000000064"  # lowest lsn
     "0000000000000066"  # highest lsn
+    "0000000000000004"  # durable up to here
     "01000178"  # destination x
     "0200026231"  # batch id b1
     "4152524f5721"  # the body
@@ -83,6 +84,7 @@ BATCH_HEAD: Final = Head(
     last_lsn=Lsn(102),
     destinations=("x",),
     batch_ids=("b1",),
+    durable=Offset(4),
     body_crc=zlib.crc32(BODY),
     head_bytes=len(BATCH) - len(BODY),
     body_bytes=len(BODY),
@@ -128,7 +130,7 @@ def test_plain_frame_is_read() -> None:
 
 def test_batch_frame_is_the_documented_layout_to_the_byte() -> None:
     unplaced = BATCH_HEAD._replace(offset=Offset(0), closes_group=False, batch_ids=(), head_bytes=0)
-    placed, encoded = place_head(unplaced, offset=5, closes_group=True, batch_ids=("b1",))
+    placed, encoded = place_head(unplaced, offset=5, closes_group=True, batch_ids=("b1",), durable=4)
     assert encoded + BODY == BATCH
     assert placed == BATCH_HEAD
 
@@ -167,7 +169,7 @@ def heads(draw: st.DrawFn) -> Head:
 
 @given(heads(), U64, st.booleans(), st.lists(TEXT, max_size=4))
 def test_every_head_comes_back_as_it_was(head: Head, offset: int, closes: bool, batch_ids: list[str]) -> None:
-    placed, encoded = place_head(head, offset=offset, closes_group=closes, batch_ids=tuple(batch_ids))
+    placed, encoded = place_head(head, offset=offset, closes_group=closes, batch_ids=tuple(batch_ids), durable=4)
     assert parse(encoded) == placed
     assert placed._replace(offset=head.offset, closes_group=True, batch_ids=("b1",), head_bytes=0) == head._replace(
         head_bytes=0
@@ -176,7 +178,7 @@ def test_every_head_comes_back_as_it_was(head: Head, offset: int, closes: bool, 
     assert len(encoded) == placed.head_bytes
 
 
-@given(U64, st.integers(0, 1 << 40), st.sampled_from(Mode), st.sampled_from(Op), TEXT, st.binary(max_size=100))
+@given(U64, st.integers(0, SECONDS_MAX), st.sampled_from(Mode), st.sampled_from(Op), TEXT, st.binary(max_size=100))
 def test_every_plain_frame_comes_back_as_it_was(
     offset: int, second: int, mode: Mode, op: Op, key: str, data: bytes
 ) -> None:
@@ -249,8 +251,8 @@ WRONG: Final = [
     pytest.param(changed(BATCH, ENVELOPE_AT, b"\xf6"), "mark", id="no mark"),
     pytest.param(changed(BATCH, CRC_AT, b"\0\0\0\0", resign=False), "checksum", id="head checksum"),
     pytest.param(changed(BATCH, ENVELOPE_AT + 10, b"\0\4"), "checksum", id="key length once more"),
-    pytest.param(changed(BATCH, ENVELOPE_AT + 12, b"\0\0\0\x44"), "envelope of 68", id="envelope longer than data"),
-    pytest.param(changed(BATCH, ENVELOPE_AT + 12, b"\0\0\0\x33"), "envelope of 51", id="envelope too short"),
+    pytest.param(changed(BATCH, ENVELOPE_AT + 12, b"\0\0\0\x4c"), "envelope of 76", id="envelope longer than data"),
+    pytest.param(changed(BATCH, ENVELOPE_AT + 12, b"\0\0\0\x3b"), "envelope of 59", id="envelope too short"),
     pytest.param(changed(BATCH, ENVELOPE_AT + 20, b"\0\0\0\5"), "5 messages cannot cover 4", id="more than the span"),
     pytest.param(changed(BATCH, ENVELOPE_AT + 20, b"\0\0\0\0\0\0\0\0"), "cannot cover 0", id="no span"),
     pytest.param(changed(BATCH, TAGS_AT, b"\x03"), "unknown kind 3", id="unknown tag"),

@@ -456,12 +456,11 @@ class LogMachine(RuleBasedStateMachine):
             assert found.state is State.INVALIDATED
         elif not consumer.singles:
             assert found.state is State.LIVE
-        position = self.consumers.position(found)
-        assert all(
-            consumer.had(offset, self.messages[offset].namespace) for offset in self.messages if offset <= position
-        )
-        if all(offset <= consumer.of(message.namespace) for offset, message in self.messages.items()):
-            assert position == self.end - 1
+        needed = (offset for offset, message in self.messages.items() if not consumer.had(offset, message.namespace))
+        position, furthest = self.consumers.position(found), min(needed, default=self.end) - 1
+        assert position <= furthest
+        if not consumer.singles:
+            assert not any(position < offset <= furthest for offset in self.messages)
 
     # Maintenance
 

@@ -13,7 +13,7 @@ from tailrace.errors import TailraceError
 from tailrace.log import audit, removed
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.compaction import compact
-from tailrace.log.consumers import Consumers, Hold, Policy, State
+from tailrace.log.consumers import AGREEMENT_NAME, PREFIX, Consumers, Hold, Policy, State
 from tailrace.log.disk import Disk
 from tailrace.log.maintenance import maintaining
 from tailrace.log.operator import Operator
@@ -29,6 +29,7 @@ from tests.log.material import (
     fill,
     has_read,
     make_log,
+    offset_log,
     offsets_of,
     transporter_log,
 )
@@ -136,6 +137,26 @@ class TestHolders:
         now = Consumers(log).get("c").seen_s
         assert retain(log, clock=lambda: now + 50).removed == []
         assert bases(retain(log, clock=lambda: now + 70).removed) == [0, 3, 6]
+
+    @pytest.mark.parametrize("damage", ["offsets", "agreement"])
+    def test_a_consumer_that_is_damaged_holds_everything(self, log: Path, damage: str) -> None:
+        """Nobody knows what it needs, until it is deleted."""
+        consumers = Consumers(log)
+        consumers.register("damaged", start=12)
+        file = offset_log(log, "damaged") if damage == "offsets" else log / f"{PREFIX}damaged" / AGREEMENT_NAME
+        if damage == "offsets":
+            has_read(log, "damaged", 11)
+            Operator(consumers).rewind("damaged", 12, reason="a second record")
+        raw = bytearray(file.read_bytes())
+        raw[0] ^= 0x80
+        file.write_bytes(raw)
+        result = retain(log)
+        assert result.removed == []
+        assert reasons(result)[0] == "held by damaged"
+        if damage == "offsets":
+            consumers.delete("damaged", "it is")
+            consumers.register("new", start=12)
+            assert bases(retain(log).removed) == [0, 3, 6]
 
     def test_the_active_segment_stays_even_when_it_is_empty(self, log: Path) -> None:
         with CommitLog.open(log) as writer:

@@ -14,7 +14,7 @@ from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.compaction import compact
 from tailrace.log.consumers import AGREEMENT_NAME, PREFIX, Consumers
 from tailrace.log.contents import contents_path
-from tailrace.log.frame import HEAD_BYTES_MIN, MAGIC, place_head
+from tailrace.log.frame import ENVELOPE_BYTES, HEAD_BYTES_MIN, MAGIC, place_head
 from tailrace.log.head import head_path
 from tailrace.log.index import index_path
 from tailrace.log.retention import retain
@@ -330,7 +330,7 @@ class TestRemarks:
 
 def seal_head(raw: bytearray, position: int, envelope: int) -> None:
     """Make the checksum of a head right again after it was tampered with; these heads have no tags."""
-    head = raw[position : envelope + 52]
+    head = raw[position : envelope + ENVELOPE_BYTES]
     crc_at = envelope + 4 - position
     crc = zlib.crc32(head[crc_at + 4 :], zlib.crc32(head[:crc_at]))
     raw[position + crc_at : position + crc_at + 4] = crc.to_bytes(4, "big")

@@ -59,17 +59,24 @@ def show(
     from tailrace.log.selection import Selection
 
     reader = LogReader(log)
-    end = (first if last is None else last) + 1
-    if first >= reader.next_offset:
-        reader.check_range(first, first + 1)
+    last = first if last is None else last
+    newest = reader.next_offset - 1
+    if max(first, last) > newest:
+        what = f"offset {max(first, last)} is past the end of the log, the newest is {newest}"
+        raise TailraceError("log.past_end", what, place=Place(reader.directory), hint="tailrace log current")
+    if last < first:
+        what = f"the range from {first} to {last} runs backwards"
+        hint = f"tailrace log show {last} {first}"
+        raise TailraceError("log.bad_range", what, place=Place(reader.directory), hint=hint)
+    end = last + 1
     selection = Selection(namespace=namespace_pattern(namespace), destination=destination)
     shown = _print_frames(reader.frames(first, end, selection), as_json)
     if not shown:
-        following = next(reader.entries(first, None), None)
-        where = f"; the next message is {following.offset}" if following else ""
+        following = next(reader.entries(first, None, selection), None)
+        where = f"; the next is {following.offset}" if following else ""
         raise TailraceError(
             "log.bad_range",
-            f"no message from {first} to {end - 1} matches, or they were compacted away{where}",
+            f"no such message from {first} to {last}: none matches, or they were compacted away{where}",
             place=Place(reader.directory),
             hint=f"tailrace log show {following.offset}" if following else "tailrace log stat",
         )
@@ -198,6 +205,8 @@ def compact(
     print(f"{show_bytes(before)} became {show_bytes(after)}")
     if result.held_by:
         print(f"held back by: {', '.join(result.held_by)}")
+    if not result.has_consumers and upto is None:
+        print("there is no consumer, so nobody can have had the messages; --to OFFSET removes them all the same")
 
 
 @app.command()
@@ -210,16 +219,19 @@ def retain(
 ) -> None:
     """Remove sealed segments that nobody holds, and say for every other who holds it."""
     from tailrace.log.consumers import Consumers
-    from tailrace.log.retention import Keep, Retention, plan
+    from tailrace.log.retention import Keep, Retention, past_caps, plan
     from tailrace.log.retention import retain as run
     from tailrace.units import parse_bytes, parse_seconds, show_bytes
 
     keep = Keep(parse_bytes(keep_bytes), parse_seconds(keep_age))
     if dry_run:
-        fates = plan(Consumers(log), keep)
+        consumers = Consumers(log)
+        invalidated = past_caps(consumers)
+        fates = plan(consumers, keep, released=invalidated)
         result = Retention(
             removed=[fate for fate in fates if fate.is_removable],
             kept=[fate for fate in fates if not fate.is_removable],
+            invalidated=invalidated,
         )
     else:
         result = run(log, keep=keep)
@@ -227,7 +239,7 @@ def retain(
         print(json.dumps({**asdict(result), "freed_bytes": result.freed_bytes, "dry_run": dry_run}))
         return
     for name, why in result.invalidated.items():
-        print(f"ALARM: consumer {name} is invalidated: {why}")
+        print(f"ALARM: consumer {name} {'would be' if dry_run else 'is'} invalidated: {why}")
     for fate in result.removed:
         print(f"{'would remove' if dry_run else 'removed'} {fate.base}-{fate.end - 1} ({show_bytes(fate.bytes)})")
     for fate in result.kept:

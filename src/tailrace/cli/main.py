@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from typing import Annotated
@@ -37,6 +38,9 @@ def main(
 
 def run() -> None:
     """What the installed command calls. Exit status: 0 ok, 1 runtime, 2 your input, 3 the environment, 130 Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what was stored is shown, whatever the terminal can print
     try:
         app()
     except TailraceError as error:

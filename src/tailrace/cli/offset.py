@@ -171,8 +171,9 @@ def delete(
 ) -> None:
     """Forget a consumer. What only it held may be removed from then on."""
     consumers = _consumers(log)
-    position = consumers.position(consumers.get(consumer))
-    confirm(f"Forget consumer {consumer}, which is at offset {position}?", yes=yes)
+    position = consumers.known_position(consumer)
+    where = "whose offsets cannot be read" if position is None else f"which is at offset {position}"
+    confirm(f"Forget consumer {consumer}, {where}?", yes=yes)
     consumers.delete(consumer, reason)
     print(json.dumps({"deleted": consumer, "position": position}) if as_json else f"{consumer} is forgotten")
 

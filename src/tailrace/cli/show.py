@@ -25,10 +25,10 @@ def as_block(entry: Entry, raw: str | None = None) -> str:
         "mode": entry.mode.name,
         "op": message.op.name,
         "key": printable(message.namespace),
-        "value": compact_json(message.data) if raw is None else printable(raw),
+        "value": printable(compact_json(message.data) if raw is None else raw),
     }
     if message.before is not None:
-        lines["before"] = compact_json(message.before)
+        lines["before"] = printable(compact_json(message.before))
     if message.origin:
         lines["origin"] = str(message.origin)
     if message.lsn:

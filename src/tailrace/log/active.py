@@ -41,6 +41,8 @@ class ActiveSegment:
         """The end of the last complete group; replaced in one step, so that other threads see both or neither."""
         self.index = tail.index
         self.contents = tail.contents
+        self.durable = tail.next_offset
+        """Everything before this offset is on disk, says whoever syncs; each frame carries it."""
         self._fd = disk.open(self.path)
         self._index_fd = disk.open(index.index_path(self.path))
         self._held: tuple[Head, ReadableBuffer] | None = None
@@ -114,7 +116,9 @@ class ActiveSegment:
     def _queue_frame(
         self, head: Head, body: ReadableBuffer, *, closes_group: bool, batch_ids: tuple[str, ...] = ()
     ) -> None:
-        placed, encoded = place_head(head, offset=self._group_end, closes_group=closes_group, batch_ids=batch_ids)
+        placed, encoded = place_head(
+            head, offset=self._group_end, closes_group=closes_group, batch_ids=batch_ids, durable=self.durable
+        )
         self._group.append(Located(self._written + self._queued_bytes, placed))
         self._group_end = placed.end
         self._queue += (encoded, body)

@@ -22,7 +22,7 @@ from tailrace.limits import COMPRESS_BYTES_MIN, FRAME_BYTES_MAX, FRAME_ROWS_MAX,
 from tailrace.log import documents
 from tailrace.log.documents import NOT_COLUMNAR
 from tailrace.log.frame import Codec, Head, crc32
-from tailrace.message import Lsn, Message, Micros, Mode, NodeId, Offset, Op, Row
+from tailrace.message import SECONDS_MAX, Lsn, Message, Micros, Mode, NodeId, Offset, Op, Row
 from tailrace.namespace import check_name
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -144,6 +144,8 @@ def encode_frame(batch: Batch, codec: Codec) -> tuple[Head, pa.Buffer]:
     lowest_timestamp, highest_timestamp = _range(batch, "timestamp", np.int64)
     if lowest_lsn < 0 or lowest_timestamp < 0:
         raise _invalid(batch.namespace, "an lsn or a timestamp is negative")
+    if highest_timestamp >= (SECONDS_MAX + 1) * 1_000_000:
+        raise _invalid(batch.namespace, "a timestamp is past the year 9999; are they microseconds?")
     head = Head(
         offset=Offset(0),
         span=len(batch),
@@ -160,6 +162,7 @@ def encode_frame(batch: Batch, codec: Codec) -> tuple[Head, pa.Buffer]:
         last_lsn=Lsn(highest_lsn),
         destinations=_destinations(rows),
         batch_ids=(),
+        durable=Offset(0),
         body_crc=crc32(body),
         head_bytes=0,
         body_bytes=body.size,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import SEGMENT_BYTES_DEFAULT
@@ -23,7 +23,7 @@ from tailrace.log.consumers import Consumers
 from tailrace.log.disk import Disk, disk_error, disk_errors
 from tailrace.log.frame import Codec, Head
 from tailrace.log.head import HeadWriter, LogHead, read_head
-from tailrace.log.lock import Lock, LockHeld
+from tailrace.log.lock import WRITER_LOCK_NAME, Lock, LockHeld
 from tailrace.log.segment import Segment, list_segments
 from tailrace.log.staging import Staged, Staging
 from tailrace.message import Message, Mode, Offset
@@ -31,8 +31,6 @@ from tailrace.namespace import check_file_name
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-LOCK_NAME: Final = "writer.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ class CommitLog:
         self._known_batches: dict[str, OffsetRange] | None = None
         self._has_news = threading.Event()
         self._syncer: threading.Thread | None = None
-        self._publish(active.end, durably=True)
+        self._publish(active.end)
         if config.sync_every_s:
             self._start_syncer()
 
@@ -132,7 +130,7 @@ class CommitLog:
         """Open a log for writing, creating it when it is not there. `report` says what recovery found and did."""
         path = os.path.abspath(directory)
         disk = disk or Disk()
-        lock = Lock(os.path.join(path, LOCK_NAME))
+        lock = Lock(os.path.join(path, WRITER_LOCK_NAME))
         with disk_errors("opening the log", path):
             if not os.path.isdir(path) or not list_segments(path):
                 disk.make_directory(path)
@@ -279,7 +277,8 @@ class CommitLog:
             finally:
                 self._group_is_open = False
             group.range = OffsetRange(group.range.first, active.next_offset)
-            if batch_id is not None and self._known_batches is not None:
+            is_empty = group.range.end == group.range.first
+            if batch_id is not None and not is_empty and self._known_batches is not None:
                 self._known_batches[batch_id] = group.range
 
     def _acknowledge(self, end: Offset) -> None:
@@ -302,6 +301,7 @@ class CommitLog:
             written = self._active.end
             self._sync()
             self._durable = written
+            self._active.durable = written.offset
             self._publish(written)
 
     def _roll(self) -> None:
@@ -313,7 +313,7 @@ class CommitLog:
             self._active = ActiveSegment.create(self._disk, self.directory, old.next_offset)
             old.close()
             self._durable = self._active.end
-            self._publish(self._active.end, durably=True)
+            self._publish(self._active.end)
 
     def _abandon_group(self) -> None:
         try:
@@ -343,11 +343,10 @@ class CommitLog:
                 self._failure = error
             raise
 
-    def _publish(self, end: End, *, durably: bool = False) -> None:
+    def _publish(self, end: End) -> None:
         """Let readers see complete groups. They cannot be taken back any more, so who fails here must not go on."""
         try:
-            head = LogHead(self._active.base, end.position, self._durable.position, end.offset)
-            self._head.publish(head, durably=durably)
+            self._head.publish(LogHead(self._active.base, end.position, self._durable.position, end.offset))
         except OSError as error:
             self._failure = disk_error(error, "publishing a group", self.directory)
             raise self._failure from error

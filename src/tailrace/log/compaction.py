@@ -57,6 +57,7 @@ class Compaction:
     segments: list[CompactedSegment] = field(default_factory=list)
     """Those that became shorter."""
     looked_at: int = 0
+    has_consumers: bool = False
     held_by: list[str] = field(default_factory=list)
     """Consumers without whom more could have been removed."""
 
@@ -104,11 +105,14 @@ def compact(
     """
     consumers = Consumers(directory, disk=disk)
     view = LogView(consumers.directory)
+    view.bases()
     result = Compaction()
     with maintaining(consumers.directory), disk_errors("compacting", consumers.directory):
         active = view.head().base
         sealed = [base for base in view.bases() if base < active]
-        limits = Limits(consumers.all(), upto)
+        registered = consumers.all()
+        result.has_consumers = bool(registered)
+        limits = Limits(registered, upto)
         survivors, namespaces = _survivors(view, sealed, by)
         result.held_by = limits.holders(namespaces)
         total = sum(_size(view, base) for base in sealed)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final
 
 from tailrace.errors import Place, TailraceError
@@ -32,6 +33,9 @@ REGISTRY_LOCK_NAME: Final = "consumers.lock"
 DRAFT_NAME: Final = "consumer.draft"
 """A consumer that is not registered yet, or no more; whoever holds the registry's lock may clear it away."""
 
+_WALK_FRAMES_MAX: Final = 10_000
+"""So far a position is followed through namespaces that are ahead of others; beyond, it is a little behind."""
+
 Clock = Callable[[], float]
 
 
@@ -49,6 +53,8 @@ class State(StrEnum):
     LIVE = "live"
     EXPIRED = "expired"
     """It has not been seen for its time to live; it holds nothing, and is live again when it returns in time."""
+    DAMAGED = "damaged"
+    """Its offsets cannot be read; it holds everything until it is deleted, and stands in nobody's way."""
     INVALIDATED = "invalidated"
     """What it needs next may be gone; it must take a new snapshot."""
 
@@ -100,7 +106,7 @@ class Consumer:
 
     @property
     def holds(self) -> bool:
-        return self.state is State.LIVE and self.agreement.hold.policy is not Policy.NONE
+        return self.state in (State.LIVE, State.DAMAGED) and self.agreement.hold.policy is not Policy.NONE
 
     def needs(self, namespace: str, upto: int) -> bool:
         """Whether any message of a namespace up to an offset must be kept for this consumer (I6)."""
@@ -119,8 +125,10 @@ class Consumers:
         self._disk = disk or Disk()
 
     def names(self) -> list[str]:
+        """All consumers, by name. What only looks like one is somebody else's."""
         found = os.listdir(self.directory) if os.path.isdir(self.directory) else []
-        return sorted(name.removeprefix(PREFIX) for name in found if name.startswith(PREFIX))
+        names = sorted(name.removeprefix(PREFIX) for name in found if name.startswith(PREFIX))
+        return [name for name in names if _is_usable(name) and os.path.isdir(self._path(name))]
 
     def all(self) -> list[Consumer]:
         found = []
@@ -128,7 +136,9 @@ class Consumers:
             try:
                 found.append(self.get(name))
             except TailraceError as error:
-                if error.code != "consumer.unknown":  # deleted since we looked
+                if error.code == "log.corrupt":
+                    found.append(Consumer(name, Positions(), Agreement(), State.DAMAGED, 0.0))
+                elif error.code != "consumer.unknown":  # deleted since we looked
                     raise
         return found
 
@@ -138,7 +148,10 @@ class Consumers:
         positions = read_positions(path)
         agreement = self._read_agreement(path)
         seen_s = _seen_s(path)
-        return Consumer(name, positions, agreement, self._state(agreement, positions, seen_s), seen_s)
+        state = self._state(agreement, positions, seen_s)
+        if state is State.EXPIRED and self.is_in_use(name):
+            state = State.LIVE
+        return Consumer(name, positions, agreement, state, seen_s)
 
     def register(
         self,
@@ -178,7 +191,7 @@ class Consumers:
     def delete(self, name: str, reason: str) -> None:
         """Forget a consumer. What only it held back may be removed from then on."""
         with self.owning(name) as path, disk_errors("deleting a consumer", path), self.changing():
-            before = self._known_position(name)
+            before = self.known_position(name)
             draft = os.path.join(self.directory, DRAFT_NAME)
             shutil.rmtree(draft, ignore_errors=True)
             self._disk.rename(path, draft)
@@ -199,7 +212,7 @@ class Consumers:
     def compact_offsets(self) -> None:
         """Keep the last word on each namespace in the offset logs that nobody uses; the others do it by themselves."""
         for name in self.names():
-            with suppress(LockHeld), self._locked(name) as path, disk_errors("compacting offsets", path):
+            with suppress(LockHeld), _unless_damaged(), self._locked(name) as path, disk_errors("compacting", path):
                 seen_s = _seen_s(path)
                 offsets = OffsetLog(path, self._disk)
                 try:
@@ -247,7 +260,15 @@ class Consumers:
     def position_of(self, positions: Positions) -> int:
         """Like `position`. The end is looked up first, so that what is appended meanwhile does not count (I3)."""
         end = self.view.head().next_offset
-        return position_of(positions, self.view.last_offsets(), end)
+        position = position_of(positions, self.view.last_offsets(), end)
+        for head in islice(self.view.heads(Offset(max(position + 1, self.view.bases()[0]))), _WALK_FRAMES_MAX):
+            position = max(position, head.offset - 1)
+            if not head.is_hole:
+                position = positions.within(head.namespace, position, head.end)
+            if position < head.end - 1 and not head.is_hole:
+                break
+            position = head.end - 1
+        return min(position, end - 1)
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -284,7 +305,8 @@ class Consumers:
         return holder_of(os.path.join(self._path(name), LOCK_NAME)) is not None
 
     def _path(self, name: str) -> str:
-        return os.path.join(self.directory, PREFIX + check_file_name(name, "consumer"))
+        check_file_name(name, "consumer")
+        return os.path.join(self.directory, check_file_name(PREFIX + name, "consumer"))
 
     def _existing(self, name: str) -> str:
         path = self._path(name)
@@ -319,7 +341,7 @@ class Consumers:
             return State.EXPIRED
         return State.LIVE
 
-    def _known_position(self, name: str) -> int | None:
+    def known_position(self, name: str) -> int | None:
         """A consumer's position, None when its offset log is damaged."""
         try:
             return self.position(self.get(name))
@@ -334,6 +356,24 @@ class Consumers:
             return any(positions.through(name) < last < oldest for name, last in gone.last_offsets.items())
         lowest = min((positions.of(name) for name in positions.by_namespace), default=positions.of(WHOLE_LOG))
         return lowest + 1 < oldest
+
+
+@contextmanager
+def _unless_damaged() -> Iterator[None]:
+    """A consumer whose offsets are damaged is left as it is; whoever uses it is told."""
+    try:
+        yield
+    except TailraceError as error:
+        if error.code != "log.corrupt":
+            raise
+
+
+def _is_usable(name: str) -> bool:
+    try:
+        check_file_name(PREFIX + name, "consumer")
+    except TailraceError:
+        return False
+    return True
 
 
 def outside_log(offset: int, oldest: Offset, end: Offset) -> TailraceError:

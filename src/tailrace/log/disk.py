@@ -135,7 +135,7 @@ def disk_error(error: OSError, doing: str, path: str) -> TailraceError:
         )
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return TailraceError(
-            "log.read_only", f"not allowed to write while {doing}", place=place, hint="check the mount and who owns it"
+            "log.read_only", f"permission denied while {doing}", place=place, hint="check the mount and who owns it"
         )
     return TailraceError(
         "log.io", f"{error.strerror or error} while {doing}", place=place, hint="check the disk (dmesg), then try again"

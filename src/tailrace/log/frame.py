@@ -17,7 +17,7 @@ from isal import isal_zlib
 
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import FRAME_BYTES_MAX, FRAME_ROWS_MAX, KEY_BYTES_MAX, TAGS_BYTES_MAX
-from tailrace.message import Lsn, Micros, Mode, NodeId, Offset, Op
+from tailrace.message import SECONDS_MAX, Lsn, Micros, Mode, NodeId, Offset, Op
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -30,8 +30,8 @@ _HEADER: Final = Struct(">QIQBI")
 _LENGTH: Final = Struct(">I")
 _PREFIX: Final = Struct(">4sIBBHI")
 """magic · head CRC · version · codec · key length · envelope length: these keep their place in every version."""
-_COUNTS: Final = Struct(">IIIQQQ")
-"""body CRC · count · span · origin · first lsn · last lsn."""
+_COUNTS: Final = Struct(">IIIQQQQ")
+"""body CRC · count · span · origin · first lsn · last lsn · durable."""
 _TAG: Final = Struct(">BH")
 
 ENVELOPE_BYTES: Final = _PREFIX.size + _COUNTS.size
@@ -97,6 +97,8 @@ class Head(NamedTuple):
     last_lsn: Lsn
     destinations: tuple[str, ...]
     batch_ids: tuple[str, ...]
+    durable: Offset
+    """Everything before this offset was on disk when the frame was written: its evidence against damage (I5)."""
     body_crc: int
     head_bytes: int
     body_bytes: int
@@ -120,7 +122,9 @@ def crc32(data: ReadableBuffer, start: int = 0) -> int:
     return isal_zlib.crc32(data, start)
 
 
-def place_head(head: Head, *, offset: int, closes_group: bool, batch_ids: tuple[str, ...] = ()) -> tuple[Head, bytes]:
+def place_head(
+    head: Head, *, offset: int, closes_group: bool, batch_ids: tuple[str, ...] = (), durable: int = 0
+) -> tuple[Head, bytes]:
     """A batch frame at its place in the log, and its encoded head; the frame is that and then the body."""
     key = head.namespace.encode()
     tags = _encode_tags(head.destinations, batch_ids)
@@ -133,7 +137,13 @@ def place_head(head: Head, *, offset: int, closes_group: bool, batch_ids: tuple[
             f" {TAGS_BYTES_MAX} of tags and {FRAME_ROWS_MAX} messages are allowed",
             hint="append smaller messages, or fewer at a time",
         )
-    placed = head._replace(offset=Offset(offset), closes_group=closes_group, batch_ids=batch_ids, head_bytes=head_bytes)
+    placed = head._replace(
+        offset=Offset(offset),
+        closes_group=closes_group,
+        batch_ids=batch_ids,
+        durable=Offset(durable),
+        head_bytes=head_bytes,
+    )
     return placed, _encode_head(placed, key, tags)
 
 
@@ -149,7 +159,15 @@ def _encode_head(head: Head, key: bytes, tags: bytes) -> bytes:
                 key,
                 _LENGTH.pack(data_bytes),
                 _PREFIX.pack(MAGIC, 0, VERSION, head.codec, len(key), envelope_bytes),
-                _COUNTS.pack(head.body_crc, head.messages, head.span, head.origin, head.first_lsn, head.last_lsn),
+                _COUNTS.pack(
+                    head.body_crc,
+                    head.messages,
+                    head.span,
+                    head.origin,
+                    head.first_lsn,
+                    head.last_lsn,
+                    head.durable,
+                ),
                 tags,
             )
         )
@@ -185,6 +203,7 @@ def hole(*, offset: int, span: int, timestamp: int, closes_group: bool, batch_id
         last_lsn=Lsn(0),
         destinations=(),
         batch_ids=batch_ids,
+        durable=Offset(0),
         body_crc=0,
         head_bytes=0,
         body_bytes=0,
@@ -242,7 +261,7 @@ def _parse_plain(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, p
         offset=offset,
         span=1,
         messages=1,
-        timestamp=Micros(timestamp * 1_000_000),
+        timestamp=Micros(min(timestamp, SECONDS_MAX) * 1_000_000),
         mode=_mode(flags, place),
         op=_op(flags, place),
         namespace=_namespace(buffer, at, key_bytes, place),
@@ -254,6 +273,7 @@ def _parse_plain(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, p
         last_lsn=Lsn(0),
         destinations=(),
         batch_ids=(),
+        durable=Offset(0),
         body_crc=0,
         head_bytes=HEAD_BYTES_MIN + key_bytes,
         body_bytes=data_bytes,
@@ -290,7 +310,8 @@ def _parse_batch(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, p
     offset, _, timestamp, flags, _ = _HEADER.unpack_from(buffer, at)
     if flags & _UNUSED:
         raise _corrupt(f"the mode byte {flags:#04x} has bits that no version uses", place)
-    body_crc, count, span, origin, first_lsn, last_lsn = _COUNTS.unpack_from(buffer, envelope_at + _PREFIX.size)
+    counts_at = envelope_at + _PREFIX.size
+    body_crc, count, span, origin, first_lsn, last_lsn, durable = _COUNTS.unpack_from(buffer, counts_at)
     if count > min(span, FRAME_ROWS_MAX) or span == 0:
         raise _corrupt(f"{count} messages cannot cover {span} offsets", place)
     destinations, batch_ids = _parse_tags(buffer[envelope_at + ENVELOPE_BYTES : envelope_at + envelope_bytes], place)
@@ -310,6 +331,7 @@ def _parse_batch(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, p
         last_lsn=last_lsn,
         destinations=destinations,
         batch_ids=batch_ids,
+        durable=durable,
         body_crc=body_crc,
         head_bytes=HEAD_BYTES_MIN + key_bytes + envelope_bytes,
         body_bytes=data_bytes - envelope_bytes,

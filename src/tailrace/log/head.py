@@ -1,8 +1,7 @@
 """The head file: how far the log is published and how far it is durable.
 
 The one writer rewrites it in place after each group; readers in other processes look at it to see what they may read.
-It is synced only when a segment begins: after a power cut it names the active segment, and may be behind in it. When
-it is missing or torn, the segments decide.
+It is never synced: after a power cut it may be behind, torn or missing, and the segments decide.
 """
 
 from __future__ import annotations
@@ -43,16 +42,11 @@ class HeadWriter:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         path = os.path.join(directory, NAME)
-        is_new = not os.path.lexists(path)
-        self._fd = disk.create(path) if is_new else disk.open(path)
-        if is_new:
-            disk.sync_directory(directory)
+        self._fd = disk.open(path) if os.path.lexists(path) else disk.create(path)
 
-    def publish(self, head: LogHead, *, durably: bool = False) -> None:
+    def publish(self, head: LogHead) -> None:
         fields = _FIELDS.pack(_MAGIC, head.base, head.published, head.durable, head.next_offset)
         self._disk.write(self._fd, [fields + _CRC.pack(crc32(fields))], 0)
-        if durably:
-            self._disk.sync(self._fd)
 
     def close(self) -> None:
         self._disk.close(self._fd)

@@ -16,6 +16,8 @@ from typing import Final
 
 from tailrace.log.disk import FILE_MODE
 
+WRITER_LOCK_NAME: Final = "writer.lock"
+"""Held by the one process that appends to a log."""
 _RECORD_BYTES_MAX: Final = 4096
 _TRIES: Final = 5
 _TRY_S: Final = 0.01

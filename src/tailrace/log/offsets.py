@@ -73,6 +73,13 @@ class Positions:
         """The last message that anything is said about."""
         return max((*self.by_namespace.values(), *self.acknowledged), default=NOTHING)
 
+    def within(self, namespace: str, position: int, end: int) -> int:
+        """How far a position moves through consecutive messages of one namespace that end before `end`."""
+        position = max(position, min(self.of(namespace), end - 1))
+        while position + 1 < end and position + 1 in self.acknowledged:
+            position += 1
+        return position
+
     def covers(self, namespace: str, offset: int) -> bool:
         return offset <= self.of(namespace) or offset in self.acknowledged
 

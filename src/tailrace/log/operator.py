@@ -36,6 +36,7 @@ class Operator:
     def mark(self, name: str, offset: int, *, namespace: str = WHOLE_LOG, reason: str) -> Move:
         """Everything up to `offset` counts as delivered. Only forward; `rewind` goes back."""
         self._check_in_log(offset)
+        self._check_namespace(namespace)
         before = self._position(name)
         at = self._consumers.get(name).positions.of(namespace) if namespace else before
         if offset <= at:
@@ -69,6 +70,7 @@ class Operator:
         oldest, end = view.bases()[0], view.head().next_offset
         if not oldest <= offset <= end:
             raise outside_log(offset, oldest, end)
+        self._check_namespace(namespace)
         positions = self._consumers.get(name).positions
         before = self._position(name)
         furthest = positions.of(namespace) if namespace else max([before, *positions.by_namespace.values()])
@@ -85,6 +87,7 @@ class Operator:
             others = {*view.last_offsets(), *positions.by_namespace} - {namespace, WHOLE_LOG}
             kept = {other: positions.of(other) for other in others}
             records += [Record(Kind.COMMIT, other, at) for other, at in sorted(kept.items()) if at >= offset]
+            records += [ack for ack in self._acks(positions, offset) if ack.namespace != namespace]
             records += self._acknowledged_elsewhere(positions, namespace, offset)
         return self._move("rewind", name, before, records, offset, namespace, reason)
 
@@ -122,6 +125,25 @@ class Operator:
 
     def _position(self, name: str) -> int:
         return self._consumers.position(self._consumers.get(name))
+
+    def _acks(self, positions: Positions, start: int) -> list[Record]:
+        """The single acknowledgements from an offset on, each with its namespace."""
+        reader = LogReader(self._consumers.directory)
+        return [
+            Record(Kind.ACK, entry.message.namespace, single)
+            for single in sorted(positions.acknowledged)
+            if single >= start
+            for entry in reader.entries(single, single + 1)
+        ]
+
+    def _check_namespace(self, namespace: str) -> None:
+        known = self._consumers.view.last_offsets()
+        if namespace and namespace not in known:
+            raise TailraceError(
+                "input.invalid",
+                f"the log has no namespace {namespace!r}; it has: {', '.join(sorted(known)) or 'none'}",
+                hint="tailrace log stat",
+            )
 
     def _check_in_log(self, offset: int) -> None:
         view = self._consumers.view

@@ -71,6 +71,8 @@ class Tail:
     contents: Contents
     problem: TailraceError | None = None
     """Why the walk ended before the file did."""
+    is_misplaced: bool = False
+    """The frame at which it ended is whole, but does not follow the one before it."""
 
 
 def remove_drafts(disk: Disk, directory: str, report: Report) -> None:
@@ -169,7 +171,9 @@ def scan(segment: Segment, head: LogHead | None) -> Tail:
     try:
         for zone in (segment.heads(0, min(durable, size)), segment.frames(min(durable, size), size)):
             for located in zone:
+                tail.is_misplaced = True
                 check_follows(segment, located, reached)
+                tail.is_misplaced = False
                 reached = Extent(located.end, located.head.end, not located.head.is_batch)
                 group.append(Located(located.position, located.head))
                 if located.head.closes_group:
@@ -239,28 +243,42 @@ def _settle(disk: Disk, segment: Segment, start: int, end: int) -> None:
 
 
 def can_cut(segment: Segment, tail: Tail, head: LogHead | None) -> bool:
-    """Whether what follows the last complete group was never acknowledged: the head file says so, or the rest does."""
-    if head is not None and head.base == segment.base:
-        return tail.size >= head.durable
+    """Whether what follows the last complete group was never acknowledged: neither the head file vouches for it nor
+    any frame behind it."""
+    is_vouched = head is not None and head.base == segment.base
+    if head is not None and is_vouched and tail.size < head.durable:
+        return False
+    if is_vouched and tail.problem is not None and tail.problem.code == "log.frame_too_long":
+        return True
     return is_torn(segment, tail)
 
 
 def is_torn(segment: Segment, tail: Tail) -> bool:
-    """Whether what follows the last complete group can be one group that was never acknowledged.
+    """Whether nothing behind the broken place says that it was acknowledged.
 
-    Nobody vouches for any byte here, so the rest itself has to tell: a whole group after the broken place proves that
-    the broken place was acknowledged once, and that this is damage.
+    Every batch frame says how far the log was durable when it was written: one that was written after the broken place
+    was durable proves damage. Plain frames have no such word; a whole one behind the broken place is proof enough.
     """
+    if tail.is_misplaced or _is_unknown(segment, tail.problem):
+        return False
     rest = segment.bytes_at(tail.size, segment.size() - tail.size)
-    closed = False
     at = find_batch_frame(rest, 0)
     while at is not None:
-        if closed:
-            return False
         head = parse_head(memoryview(rest), at, file=segment.name, position=tail.size + at)
-        closed = head.closes_group
+        if head.durable > tail.next_offset:
+            return False
         at = find_batch_frame(rest, at + head.head_bytes)
     return not _has_plain_frame(rest, tail.next_offset)
+
+
+def _is_unknown(segment: Segment, problem: TailraceError | None) -> bool:
+    """Whether the walk ended at something that is not broken but beyond us: that is refused, never cut (I10)."""
+    if problem is None or problem.code == "log.corrupt":
+        return False
+    if problem.code != "log.frame_too_long":
+        return True
+    place = problem.place  # a length gone mad is garbage, unless it is the frame that should come next
+    return place is not None and segment.bytes_at(place.byte or 0, _OFFSET.size) == _OFFSET.pack(place.offset or 0)
 
 
 def _has_plain_frame(rest: bytes, expected: int) -> bool:

@@ -13,10 +13,9 @@ from typing import Final
 from tailrace.errors import TailraceError
 from tailrace.limits import MIB
 from tailrace.log import audit, contents, index, recovery
-from tailrace.log.commitlog import LOCK_NAME
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.head import LogHead, head_path, read_head
-from tailrace.log.lock import Lock, LockHeld
+from tailrace.log.lock import WRITER_LOCK_NAME, Lock, LockHeld
 from tailrace.log.maintenance import maintaining
 from tailrace.log.segment import Segment, segment_name
 from tailrace.log.view import LogView
@@ -55,6 +54,8 @@ def find_damage(directory: str | os.PathLike[str]) -> Damage | None:
 def _problem(
     segment: Segment, tail: recovery.Tail, following: Offset | None, bases: list[Offset], head: LogHead | None
 ) -> TailraceError | None:
+    if tail.problem is None and following is None:
+        tail = recovery.scan(segment, head)
     if tail.problem is not None:
         is_tail = following is None and recovery.can_cut(segment, tail, head)
         return None if is_tail else tail.problem
@@ -77,7 +78,7 @@ def cut(directory: str | os.PathLike[str], damage: Damage, *, reason: str, disk:
     disk = disk or Disk()
     path = os.path.abspath(directory)
     aside = os.path.join(path, f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-    writer = Lock(os.path.join(path, LOCK_NAME))
+    writer = Lock(os.path.join(path, WRITER_LOCK_NAME))
     try:
         writer.acquire()
     except LockHeld as held:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.log import contents, index, removed
@@ -63,16 +64,23 @@ class Retention:
         return sum(fate.bytes for fate in self.removed)
 
 
-def plan(consumers: Consumers, keep: Keep | None = None) -> list[SegmentFate]:
-    """What would happen to each segment, the oldest first. Changes nothing."""
+def plan(
+    consumers: Consumers,
+    keep: Keep | None = None,
+    *,
+    segments: list[tuple[Offset, Contents]] | None = None,
+    released: Collection[str] = (),
+) -> list[SegmentFate]:
+    """What would happen to each segment, the oldest first, if the released consumers held nothing. Changes nothing."""
     keep = keep or Keep()
     registered = consumers.all()
-    segments = list(consumers.view.all_contents())
+    segments = list(consumers.view.all_contents()) if segments is None else segments
     total_bytes = sum(found.segment_bytes for _, found in segments)
     fates: list[SegmentFate] = []
     is_prefix = True
     for at, (base, found) in enumerate(segments):
-        holders = tuple(consumer.name for consumer in registered if _holds(consumer, found))
+        holding = (consumer for consumer in registered if consumer.name not in released)
+        holders = tuple(consumer.name for consumer in holding if _holds(consumer, found))
         reason = _reason(found, holders, bool(registered), at == len(segments) - 1)
         if not reason and total_bytes - found.segment_bytes < keep.bytes:
             reason = f"the last {keep.bytes} bytes are kept"
@@ -99,18 +107,17 @@ def retain(
     """
     disk = disk or Disk()
     consumers = Consumers(directory, disk=disk, clock=clock)
+    consumers.view.bases()
     result = Retention()
     with (
         maintaining(consumers.directory),
         disk_errors("removing old segments", consumers.directory),
         consumers.changing(),
     ):
-        for consumer in consumers.all():
-            why = past_cap(consumers, consumer)
-            if why:
-                consumers.invalidate(consumer.name, why)
-                result.invalidated[consumer.name] = why
-                _LOGGER.warning("consumer %s is invalidated: %s", consumer.name, why)
+        result.invalidated = past_caps(consumers)
+        for name, why in result.invalidated.items():
+            consumers.invalidate(name, why)
+            _LOGGER.warning("consumer %s is invalidated: %s", name, why)
         fates = plan(consumers, keep)
         consumers.sync_offsets()
         for fate in fates:
@@ -120,6 +127,12 @@ def retain(
             _remove(disk, consumers.view, fate.base)
             result.removed.append(fate)
     return result
+
+
+def past_caps(consumers: Consumers) -> dict[str, str]:
+    """The consumers that hold back more than they may, and how."""
+    reasons = {consumer.name: past_cap(consumers, consumer) for consumer in consumers.all()}
+    return {name: why for name, why in reasons.items() if why}
 
 
 def past_cap(consumers: Consumers, consumer: Consumer) -> str:

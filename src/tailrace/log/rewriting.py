@@ -59,7 +59,11 @@ class SegmentDraft:
         batch_ids = head.batch_ids if last == head.end - 1 else ()
         self._close_hole(first)
         placed, encoded = place_head(
-            frame._replace(span=span), offset=first, closes_group=closes_here, batch_ids=batch_ids
+            frame._replace(span=span),
+            offset=first,
+            closes_group=closes_here,
+            batch_ids=batch_ids,
+            durable=head.durable,
         )
         self._add(placed, encoded, body)
         if last < head.end - 1:

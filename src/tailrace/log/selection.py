@@ -76,7 +76,11 @@ class SelectedFrame:
 
         stored = self._stored()
         kept = self._kept(stored)
-        messages = message_rows(self._rows(stored, kept), self.head.namespace, self.head.origin)
+        try:
+            messages = list(message_rows(self._rows(stored, kept), self.head.namespace, self.head.origin))
+        except (ValueError, OverflowError, KeyError) as error:
+            what = f"a message has values that Python cannot hold: {error}"
+            raise TailraceError("message.invalid", what, place=self.place, hint="read the frame's columns") from error
         offsets: list[Any] = self._offsets(stored, kept).to_pylist()
         for offset, message in zip(offsets, messages, strict=True):
             yield Entry(offset, self.head.mode, message)
@@ -108,11 +112,13 @@ class SelectedFrame:
         return functools.reduce(pc.and_, masks) if masks else None
 
     def _stored_offsets(self, rows: pa.RecordBatch) -> pa.Int64Array:
+        import numpy as np
         import pyarrow as pa
 
         if "offset" in rows.schema.names:
             return cast("pa.Int64Array", rows.column("offset"))
-        return pa.array(range(self.head.offset, self.head.offset + self.head.messages), pa.int64())
+        numbers: Any = np.arange(self.head.offset, self.head.offset + self.head.messages, dtype=np.int64)
+        return pa.array(numbers, pa.int64())
 
     def _stored(self) -> pa.RecordBatch:
         import pyarrow as pa
@@ -129,7 +135,7 @@ class SelectedFrame:
                 raise TailraceError("message.invalid", what, place=self.place, hint=hint) from error
         try:
             rows = decode_body(self.body)
-        except (pa.ArrowInvalid, OSError, StopIteration) as error:
+        except (pa.ArrowException, OSError, StopIteration) as error:
             raise self._corrupt(f"a frame's body is no Arrow batch: {error}") from error
         if rows.num_rows != self.head.messages:
             raise self._corrupt(f"a frame says {self.head.messages} messages but holds {rows.num_rows}")
@@ -139,7 +145,7 @@ class SelectedFrame:
         """The JSON document of a plain frame."""
         try:
             return json.loads(bytes(self.body))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._corrupt(f"a frame's data is no JSON document: {error}") from error
 
     def _plain(self) -> Message:

@@ -12,16 +12,18 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import STAGING_KEEP_S
-from tailrace.log.batch import Batch, encode_frame
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.frame import Codec, Head, place_head
 from tailrace.log.recovery import Report
 from tailrace.log.segment import FrameFile
 from tailrace.namespace import check_file_name
+
+if TYPE_CHECKING:
+    from tailrace.log.batch import Batch
 
 DIRECTORY: Final = "staging"
 SUFFIX: Final = ".frames"
@@ -120,6 +122,9 @@ class StagedWriter:
         self._frames = self._messages = self._size = 0
 
     def add(self, batch: Batch) -> None:
+        """Append a batch; the writer gives its messages their offsets."""
+        from tailrace.log.batch import encode_frame  # looking at what is staged needs no Arrow
+
         for piece in batch.pieces():
             if not len(piece):
                 continue

@@ -7,11 +7,10 @@ import time
 from dataclasses import dataclass
 
 from tailrace.log import retention
-from tailrace.log.commitlog import LOCK_NAME
 from tailrace.log.consumers import Consumers
 from tailrace.log.contents import Presence
 from tailrace.log.lag import Lag, lag_behind
-from tailrace.log.lock import Holder, holder_of
+from tailrace.log.lock import WRITER_LOCK_NAME, Holder, holder_of
 from tailrace.log.retention import SegmentFate
 from tailrace.log.staging import Staging
 from tailrace.message import Offset
@@ -63,7 +62,8 @@ def stat(directory: str | os.PathLike[str]) -> LogStat:
     """Look at a log without changing it."""
     consumers = Consumers(directory)
     view = consumers.view
-    found = dict(view.all_contents())
+    contents_by_base = list(view.all_contents())
+    found = dict(contents_by_base)
     segments = [
         SegmentStat(
             fate,
@@ -72,7 +72,7 @@ def stat(directory: str | os.PathLike[str]) -> LogStat:
             found[fate.base].earliest,
             found[fate.base].latest if found[fate.base].messages else None,
         )
-        for fate in retention.plan(consumers)
+        for fate in retention.plan(consumers, segments=contents_by_base)
     ]
     namespaces: dict[str, Presence] = {}
     for contents in found.values():
@@ -87,7 +87,7 @@ def stat(directory: str | os.PathLike[str]) -> LogStat:
         next_offset=view.head().next_offset,
         bytes=sum(segment.fate.bytes for segment in segments),
         messages=sum(segment.messages for segment in segments),
-        writer=holder_of(os.path.join(consumers.directory, LOCK_NAME)),
+        writer=holder_of(os.path.join(consumers.directory, WRITER_LOCK_NAME)),
         segments=segments,
         namespaces=namespaces,
         consumers=consumer_stats(consumers),

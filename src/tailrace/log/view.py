@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
+from typing import Final
 
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import U64_MAX
 from tailrace.log import contents, index, recovery
 from tailrace.log.contents import Contents
-from tailrace.log.frame import crc32
+from tailrace.log.frame import Head, crc32
 from tailrace.log.head import LogHead, read_head
 from tailrace.log.index import Index
 from tailrace.log.segment import Located, Segment, list_segments, segment_name
 from tailrace.message import Offset
+
+_LOOKS: Final = 3
 
 
 class LogView:
@@ -44,9 +47,12 @@ class LogView:
 
     def head(self) -> LogHead:
         """How far the log is published. Without a head file the last segment is walked to its last complete group."""
-        head = read_head(self.directory)
-        if head is not None and self._size(head.base) >= head.published:
-            return head
+        for _ in range(_LOOKS):
+            head = read_head(self.directory)
+            if head is None:
+                break
+            if self._size(head.base) >= head.published:
+                return head  # otherwise its segment was sealed and compacted between the two looks: look again
         base = self.bases()[-1]
         with Segment(self.directory, base) as segment:
             key = (base, segment.size())
@@ -103,6 +109,21 @@ class LogView:
             what = f"offset {offset} is past the end of the log"
             raise TailraceError("log.past_end", what, place=Place(self.directory), hint="tailrace log current")
         return self.find(following)
+
+    def heads(self, start: Offset) -> Iterator[Head]:
+        """The heads of the published frames from the one on that holds an offset."""
+        head = self.head()
+        while start < head.next_offset:
+            with self.open_segment(start) as segment:
+                limit = head.published if segment.base == head.base else segment.size()
+                for located in segment.heads(self.locate(segment, start), limit):
+                    if located.head.end > start:
+                        start = located.head.end
+                        yield located.head
+            following = self.base_after(segment.base)
+            if following is None or segment.base >= head.base:
+                return
+            start = max(start, following)
 
     def index(self, segment: Segment) -> Index:
         """A segment's sparse index: the stored one when it is of this very segment. Every use of it is checked too."""

@@ -56,9 +56,9 @@ class Watch:
     def _watch(self) -> None:
         if sys.platform != "linux":
             return
-        inotify = INotify()
-        with contextlib.suppress(OSError):  # no head file yet, or no watches left: then we look now and then
+        # no head file yet, or no watches left: then we look now and then
+        with contextlib.suppress(OSError), contextlib.ExitStack() as unless_watching:
+            inotify = unless_watching.enter_context(INotify())
             inotify.add_watch(self._path, flags.MODIFY)
+            unless_watching.pop_all()
             self._inotify = inotify
-            return
-        inotify.close()
