@@ -121,7 +121,7 @@ def stat(log: LogOption, as_json: JsonOption = False) -> None:
 
 @app.command()
 def verify(log: LogOption, as_json: JsonOption = False) -> None:
-    """Read everything, check every checksum and every message, and say all that is wrong."""
+    """Read everything, check every checksum and every message, and name the damage in every segment."""
     from tailrace.cli.progress import byte_progress
     from tailrace.log.verification import verify as check
 

@@ -1,4 +1,4 @@
-"""Verification: read everything and say all that is wrong, not only the first thing."""
+"""Verification: read everything and name the damage in every segment, not only the first."""
 
 from __future__ import annotations
 
