@@ -119,7 +119,7 @@ class CommitLog:
         self._known_batches: dict[str, OffsetRange] | None = None
         self._has_news = threading.Event()
         self._syncer: threading.Thread | None = None
-        self._publish(active.end)
+        self._publish(active.end, durably=True)
         if config.sync_every_s:
             self._start_syncer()
 
@@ -313,7 +313,7 @@ class CommitLog:
             self._active = ActiveSegment.create(self._disk, self.directory, old.next_offset)
             old.close()
             self._durable = self._active.end
-            self._publish(self._active.end)
+            self._publish(self._active.end, durably=True)
 
     def _abandon_group(self) -> None:
         try:
@@ -343,10 +343,11 @@ class CommitLog:
                 self._failure = error
             raise
 
-    def _publish(self, end: End) -> None:
+    def _publish(self, end: End, *, durably: bool = False) -> None:
         """Let readers see complete groups. They cannot be taken back any more, so who fails here must not go on."""
         try:
-            self._head.publish(LogHead(self._active.base, end.position, self._durable.position, end.offset))
+            head = LogHead(self._active.base, end.position, self._durable.position, end.offset)
+            self._head.publish(head, durably=durably)
         except OSError as error:
             self._failure = disk_error(error, "publishing a group", self.directory)
             raise self._failure from error

@@ -249,14 +249,15 @@ def parse_head(buffer: memoryview, at: int, *, file: str, position: int) -> Head
 
 def _parse_plain(buffer: memoryview, at: int, key_bytes: int, data_bytes: int, place: Place) -> Head:
     offset, _, timestamp, flags, _ = _HEADER.unpack_from(buffer, at)
-    if flags & (_LAST | _UNUSED):
-        raise _corrupt(f"the mode byte {flags:#04x} has bits that no version uses", place)
     data_at = at + HEAD_BYTES_MIN + key_bytes
     mark_bytes = min(len(MAGIC), data_bytes)
     if len(buffer) < data_at + mark_bytes:
         raise ShortFrame(HEAD_BYTES_MIN + key_bytes + mark_bytes)
     if bytes(buffer[data_at : data_at + mark_bytes]) == MAGIC:
         raise _corrupt("a frame holds a batch but its mode byte denies it", place)
+    if flags & (_LAST | _UNUSED):
+        what = f"the mode byte {flags:#04x} has bits that no version uses"
+        raise TailraceError("log.mode_unknown", what, place=place, hint="tailrace log verify")
     return Head(
         offset=offset,
         span=1,

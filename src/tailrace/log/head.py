@@ -1,7 +1,8 @@
 """The head file: how far the log is published and how far it is durable.
 
 The one writer rewrites it in place after each group; readers in other processes look at it to see what they may read.
-It is never synced: after a power cut it may be behind, torn or missing, and the segments decide.
+It is synced only when a segment begins, so that a lost last segment is noticed: after a power cut it may be behind in
+its segment, and the segments decide.
 """
 
 from __future__ import annotations
@@ -42,11 +43,16 @@ class HeadWriter:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         path = os.path.join(directory, NAME)
-        self._fd = disk.open(path) if os.path.lexists(path) else disk.create(path)
+        is_new = not os.path.lexists(path)
+        self._fd = disk.create(path) if is_new else disk.open(path)
+        if is_new:
+            disk.sync_directory(directory)
 
-    def publish(self, head: LogHead) -> None:
+    def publish(self, head: LogHead, *, durably: bool = False) -> None:
         fields = _FIELDS.pack(_MAGIC, head.base, head.published, head.durable, head.next_offset)
         self._disk.write(self._fd, [fields + _CRC.pack(crc32(fields))], 0)
+        if durably:
+            self._disk.sync(self._fd)
 
     def close(self) -> None:
         self._disk.close(self._fd)
