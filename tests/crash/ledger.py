@@ -230,7 +230,7 @@ def settle(directory: str, expected: Expected, next_offset: int, *, killed: bool
         oldest = list_segments(directory)[0]
         groups = _settle_groups(expected, next_offset, seen, killed=killed)
         gone = _settle_compaction(expected, oldest, {found.offset for found in seen})
-        consumers = dict(_settle_consumers(directory, expected))
+        consumers = dict(_settle_consumers(directory, expected, next_offset))
     if oldest not in expected.oldest:
         raise Violation(f"the log begins at {oldest}, which is none of {expected.oldest}")
     wanted = [
@@ -276,7 +276,7 @@ def _settle_groups(expected: Expected, next_offset: int, seen: list[Seen], *, ki
     )
 
 
-def _settle_consumers(directory: str, expected: Expected) -> Iterator[tuple[str, Progress]]:
+def _settle_consumers(directory: str, expected: Expected, end: int) -> Iterator[tuple[str, Progress]]:
     consumers = Consumers(directory)
     names = consumers.names()
     for name in names:
@@ -291,9 +291,15 @@ def _settle_consumers(directory: str, expected: Expected) -> Iterator[tuple[str,
         if consumer.state is not State.LIVE:
             raise Violation(f"consumer {name} is {consumer.state}, though the log was held for it")
         positions = dict(consumer.positions.by_namespace)
-        if positions not in progress.positions:
-            raise Violation(f"consumer {name} is at {positions}, which is none of {progress.positions}")
+        if positions not in [_taken_back(possible, end) for possible in progress.positions]:
+            raise Violation(f"consumer {name} is at {positions}, which is none of {progress.positions}, end {end}")
         yield name, Progress(True, (positions,))
+
+
+def _taken_back(positions: Mapping[str, int], end: int) -> dict[str, int]:
+    """Nobody is ahead of a log that a power cut has made shorter."""
+    within = {namespace: min(position, end - 1) for namespace, position in positions.items()}
+    return {namespace: position for namespace, position in within.items() if position >= 0}
 
 
 def _check_ways_in(directory: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from tailrace.log import active, commitlog, frame, recovery, retention
 from tailrace.log.active import ActiveSegment
-from tailrace.log.commitlog import CommitLog
+from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.consumers import Consumers
 from tailrace.log.head import LogHead
 from tailrace.log.offsets import OffsetLog
@@ -29,7 +29,7 @@ from tailrace.log.staging import Staging
 from tests.crash import recording
 from tests.crash.fates import DataOnly, LoseAll, NamesOnly, RandomFates
 from tests.crash.ledger import LOG, Violation, check
-from tests.crash.recording import Deed, Recording, life, record, small_pieces, step
+from tests.crash.recording import SEGMENT_BYTES, Deed, Recording, life, record, small_pieces, step
 from tests.crash.simdisk import Die, Fates, HastyDisk, Moment, RecordingDisk, Refuse, image, store
 
 pytestmark = pytest.mark.crash
@@ -46,6 +46,7 @@ LIVES: Final = {
     ),
     "appends": life("append 5", "append 5"),
     "a long message": life("append 1 1500"),
+    "a consumer in a hurry": life("register one", "append 3", "sync", "append 3", "commit one 100", "append 3"),
     "staging": life("stage batch 1 3", "publish batch", "append 1"),
     "compaction": life("register one", "append 3", "roll", "append 3", "commit one 90", "compact", "append 1"),
     "bursts": life("append 1", "append_soon 3 2", "append_soon 3 1"),
@@ -74,6 +75,7 @@ class Mutation:
     breaks: Callable[[], AbstractContextManager[object]]
     life: str = "everything"
     in_recovery: bool = False
+    sync_every_s: float | None = 0.0
     chances: int = 2
     """What chance decides is tried so often for each moment at which power is cut."""
 
@@ -217,6 +219,12 @@ MUTATIONS: Final = {
     "recovery does not sync the directory": Mutation(
         lambda: unsynced_in(commitlog, "_open_active"), "a death in a roll"
     ),
+    "recovery leaves consumers ahead of the log": Mutation(
+        lambda: patch.object(Consumers, "take_back", lambda *_: []),
+        "a consumer in a hurry",
+        in_recovery=True,
+        sync_every_s=None,
+    ),
     "recovery trusts the head file alone": Mutation(trusting_the_head, in_recovery=True),
     "recovery does not look at checksums": Mutation(
         lambda: patch.object(FrameFile, "_check_body", nothing), "a long message", in_recovery=True, chances=40
@@ -229,7 +237,8 @@ def find_harm(place: Path, mutation: Mutation, cuts_max: int | None = None) -> s
     while_working = contextlib.nullcontext() if mutation.in_recovery else mutation.breaks()
     (place / "life").mkdir()
     with while_working:
-        lived = record(str(place / "life"), list(LIVES[mutation.life]))
+        config = LogConfig(segment_bytes=SEGMENT_BYTES, sync_every_s=mutation.sync_every_s)
+        lived = record(str(place / "life"), LIVES[mutation.life], config)
     rng = random.Random(1)
     cuts = list(range(len(lived.record.ops) + 1))
     rng.shuffle(cuts)

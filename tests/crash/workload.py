@@ -182,7 +182,6 @@ class Work:
         consumers = Consumers(self.directory, disk=self.disk)
         if name not in consumers.names():
             return
-        self.sync()  # nobody acknowledges what a power cut may take
         offset = (consumers.view.head().next_offset - 1) * percent // 100
         with ConsumerSession(consumers, name, flush_s=NEVER_S, disk=self.disk) as session:
             before = dict(session.positions.by_namespace)

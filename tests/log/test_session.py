@@ -174,7 +174,7 @@ class TestFlush:
         disk = BrokenDisk()
         session = ConsumerSession(Consumers(log), "c", flush_s=0.005, disk=disk)
         session.commit(2)
-        eventually(lambda: on_disk(log) == 2)
+        eventually(lambda: session.positions.of("A") == 2)
         disk.is_broken = True
         session.commit(5)
 
