@@ -78,6 +78,7 @@ class _RecordedWork(Work):
 
     def __init__(self, directory: str, recording: Recording, disk: RecordingDisk) -> None:
         super().__init__(directory, recording.note, disk=disk, config=recording.config)
+        self._worker = threading.current_thread()
         self.take(disk)
 
     def take(self, disk: RecordingDisk) -> None:
@@ -108,7 +109,7 @@ class _RecordedWork(Work):
         self._may_end.set()
 
     def _on_sync(self) -> None:
-        if self._is_burst and threading.current_thread() is not threading.main_thread():
+        if self._is_burst and threading.current_thread() is not self._worker:
             self._is_syncing.set()
             if not self._may_end.wait(WAIT_S):
                 raise AssertionError("a burst did not come to its end")

@@ -223,8 +223,12 @@ UNKNOWN: Final = [
     pytest.param(changed(PLAIN, FLAGS_AT, b"\x07", resign=False), "log.mode_unknown", "3", id="mode of a document"),
     pytest.param(changed(PLAIN, FLAGS_AT, b"\x15", resign=False), "log.op_unknown", "5", id="op of a document"),
     pytest.param(changed(PLAIN, FLAGS_AT, b"\x1d", resign=False), "log.op_unknown", "7", id="mixed ops, one document"),
-    pytest.param(changed(PLAIN, FLAGS_AT, b"\x45", resign=False), "log.mode_unknown", "0x45", id="group bit of a document"),
-    pytest.param(changed(PLAIN, FLAGS_AT, b"\x85", resign=False), "log.mode_unknown", "0x85", id="unused bit of a document"),
+    pytest.param(
+        changed(PLAIN, FLAGS_AT, b"\x45", resign=False), "log.mode_unknown", "0x45", id="group bit of a document"
+    ),
+    pytest.param(
+        changed(PLAIN, FLAGS_AT, b"\x85", resign=False), "log.mode_unknown", "0x85", id="unused bit of a document"
+    ),
 ]
 
 
