@@ -48,7 +48,7 @@ class Size:
 
 
 FULL = Size(rounds=9, big_batches=300, small_groups=2000, memory_bytes=5_000_000_000, tail_groups=4000)
-QUICK = Size(rounds=3, big_batches=100, small_groups=400, memory_bytes=300_000_000, tail_groups=800)
+QUICK = Size(rounds=3, big_batches=50, small_groups=300, memory_bytes=200_000_000, tail_groups=300)
 
 
 def rows(count: int, seed: int = 1) -> pa.RecordBatch:
