@@ -240,8 +240,13 @@ def settle(directory: str, expected: Expected, next_offset: int, *, killed: bool
     ]
     if seen != wanted:
         raise Violation(_difference(wanted, seen))
-    return replace(
-        expected, groups=groups, branches=(), published=0, gone=gone, going=(), oldest=(oldest,), consumers=consumers
+    published = {group.batch_id for group in groups}
+    return Expected(
+        groups=groups,
+        gone=gone,
+        oldest=(oldest,),
+        consumers=consumers,
+        staged={batch_id: batch for batch_id, batch in expected.staged.items() if batch_id not in published},
     )
 
 
