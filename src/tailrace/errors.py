@@ -46,6 +46,18 @@ CODES: Final[dict[str, Exit]] = {
     "offset.outside_log": Exit.INPUT,
     "offset.direction": Exit.INPUT,
     "input.invalid": Exit.INPUT,
+    "config.invalid": Exit.INPUT,
+    "source.unreachable": Exit.ENVIRONMENT,
+    "source.unsupported": Exit.INPUT,
+    "source.position_lost": Exit.RUNTIME,
+    "destination.unreachable": Exit.ENVIRONMENT,
+    "destination.refused": Exit.RUNTIME,
+    "function.failed": Exit.RUNTIME,
+    "schema.changed": Exit.RUNTIME,
+    "pipeline.stopped": Exit.RUNTIME,
+    "spark.unavailable": Exit.ENVIRONMENT,
+    "spark.failed": Exit.RUNTIME,
+    "verify.differs": Exit.RUNTIME,
 }
 """Every code that exists, with the exit status of a command that ends with it."""
 

@@ -1,0 +1,84 @@
+"""Options: what a user says about one end of a pipeline. Unknown ones are refused (I10)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from tailrace.errors import TailraceError
+from tailrace.units import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from tailrace.deliver.contract import FrameWriter, Writer
+    from tailrace.source.contract import Reader
+
+
+def _unit(parse: Any) -> BeforeValidator:
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse(value)
+        except TailraceError as error:
+            raise ValueError(error.what) from None
+
+    return BeforeValidator(read, json_schema_input_type=str | float)
+
+
+Seconds = Annotated[float, _unit(parse_seconds), Field(ge=0)]
+"""A duration: `30s`, `5m`, or a number of seconds."""
+Bytes = Annotated[int, _unit(parse_bytes), Field(ge=1)]
+"""A size: `512MB`, `1GiB`, or a number of bytes."""
+
+
+class Options(BaseModel):
+    """Base of everything that can be said in a pipeline file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Check(BaseModel):
+    """One line of `tailrace doctor`: what was probed, whether it is well, and the cure if it is not."""
+
+    what: str
+    ok: bool
+    found: str
+    cure: str = ""
+
+
+class End(Options, ABC):
+    """One end of a pipeline."""
+
+    @abstractmethod
+    def where(self) -> str:
+        """The place, for people; never a secret."""
+
+    def probe(self) -> list[Check]:
+        """Look whether the place can be used, without changing it."""
+        return []
+
+
+class ReaderOptions(End):
+    """How a source is read."""
+
+    @abstractmethod
+    def open(self) -> Reader:
+        """A reader of this source."""
+
+
+class WriterOptions(End):
+    """How a destination is written."""
+
+    on_driver: ClassVar[bool] = False
+    """Whether `open` gives a `FrameWriter`."""
+
+    @abstractmethod
+    def open(self) -> Writer | FrameWriter:
+        """A writer to this destination."""
+
+    @property
+    def every_s(self) -> float:
+        """How long to gather messages before they are written; some destinations dislike many small batches."""
+        return 0.0

@@ -1,0 +1,1 @@
+"""From the log to a writer, at its own pace."""

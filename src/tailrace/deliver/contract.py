@@ -1,0 +1,81 @@
+"""What a destination must offer to be written. `tests/adaptor/contract.py` holds every promise as a test.
+
+There are two kinds. A `Writer` works inside a task and gets columns; a `FrameWriter` works on the driver and gets one
+DataFrame per namespace, for destinations that Spark itself writes or merges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from tailrace.message import Offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tailrace.deliver.messages import Messages
+
+
+class Spread(StrEnum):
+    """How a batch may be divided among tasks that write at the same time."""
+
+    NONE = "none"
+    """One task writes everything, in log order."""
+    NAMESPACE = "namespace"
+    """A task writes all messages of its namespaces, in log order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A namespace as a writer is to have it."""
+
+    namespace: str
+    schema: pa.Schema
+    """The fields of `data`."""
+    key: tuple[str, ...]
+
+
+class Writer(Protocol):
+    """A destination inside one task: `open`, then any number of `write`, then `commit` or `close` without it.
+
+    Until `commit` returns nothing need be there; when it has returned everything is, durably. A batch that was cut
+    off comes again, perhaps with other borders: the same messages written twice must leave the same state. After a
+    failure messages come one at a time, each followed by `commit`.
+    """
+
+    spread: Spread
+
+    def applied(self, namespace: str) -> Offset | None:
+        """Up to where the destination itself knows that it has the messages of a namespace, None when it does not
+        know. What is at or below is not written again."""
+
+    def prepare(self, target: Target) -> None:
+        """Make room for what will come: create the table, add columns, widen types. Called before the first `write`
+        of a namespace and when its fields have changed. Never drops a column or a row."""
+
+    def write(self, messages: Messages) -> None:
+        """Write messages of one namespace. Raises when any of them cannot be written."""
+
+    def commit(self, upto: Offset) -> None:
+        """Make everything written so far durable, together with the fact that all up to `upto` was (I3)."""
+
+    def close(self) -> None:
+        """Let go; what was not committed must not stay visible where the destination can help it."""
+
+
+class FrameWriter(Protocol):
+    """A destination that Spark writes. `write_frame` is all or nothing and idempotent for the same offsets."""
+
+    def applied(self, namespace: str) -> Offset | None:
+        """As in `Writer`."""
+
+    def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
+        """Write the messages of one namespace (columns as for functions), durably, together with the fact that all up
+        to `upto` was (I3)."""
+
+    def close(self) -> None:
+        """Let go of everything."""

@@ -1,0 +1,1 @@
+"""Pipelines: declared in Python or YAML, run, watched and stopped."""

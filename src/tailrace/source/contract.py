@@ -1,0 +1,74 @@
+"""What a source must offer to be read. `tests/adaptor/contract.py` holds every promise made here as a test.
+
+A reader has no memory of its own: a new one, given the same position, goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from tailrace.log.batch import Batch
+
+Position = Mapping[str, Any]
+"""How far changes were read, in the source's own terms; plain JSON."""
+
+Piece = Mapping[str, Any]
+"""A part of the work that one task can do by itself, in the source's own terms; plain JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A namespace of a source: what its rows look like."""
+
+    namespace: str
+    schema: pa.Schema
+    key: tuple[str, ...]
+    """The columns that identify a row, none when nothing does."""
+    rows: int | None = None
+    """About how many rows it has; for progress only."""
+
+
+class Reader(Protocol):
+    """A source. Made on the driver and, from the same options, once more in every task; it must not share state.
+
+    The driver calls `tables`, `install`, `position`, `plan_copy`, `plan_changes` and `forget`; tasks call `read_copy`
+    and `read_changes`, on any machine, several at a time, and again when a task is repeated.
+    """
+
+    def tables(self) -> list[Table]:
+        """The namespaces there are now. Called again while running, so that new ones are found."""
+
+    def install(self, tables: Sequence[Table]) -> None:
+        """Make the source note the changes of these tables. Idempotent; called before `position` and after the
+        schema of a table has changed."""
+
+    def uninstall(self) -> None:
+        """Remove whatever `install` has left in the source. Idempotent."""
+
+    def position(self) -> Position:
+        """Where the changes end now, at the end of a transaction. What is read after this call is not older."""
+
+    def plan_copy(self, table: Table) -> list[Piece]:
+        """The rows of a table as pieces that do not overlap and together are all of it, also of what will be inserted
+        before they are read. Rows that are written meanwhile may be in a piece or not."""
+
+    def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
+        """The rows of one piece as they are now, in batches of mode COPY with the table's key (`with_key`)."""
+
+    def plan_changes(self, start: Position, end: Position) -> list[Piece]:
+        """The changes after `start` up to `end` as pieces, in order. None when there are none."""
+
+    def read_changes(self, piece: Piece) -> Iterator[Batch]:
+        """The changes of one piece in batches of mode SYNC. Changes of one namespace come in the source's order, which
+        `lsn` holds across namespaces. Deletes carry at least the key in `data`; an update that moved a row to
+        another key carries `before`."""
+
+    def forget(self, upto: Position) -> None:
+        """The log holds everything up to here (I2), so the source need not keep it. May do less, never more."""
+
+    def close(self) -> None:
+        """Let go of everything."""

@@ -1,0 +1,1 @@
+"""How Spark is started and used; nothing else knows."""

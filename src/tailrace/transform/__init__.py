@@ -1,0 +1,1 @@
+"""Functions: what happens to messages between the log and a writer."""
