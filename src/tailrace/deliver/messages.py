@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,14 +36,14 @@ class Messages:
     @property
     def data(self) -> pa.StructArray:
         """What each message says."""
-        column: Any = self.rows.column("data")
-        return column
+        return cast("pa.StructArray", self.rows.column("data"))
 
     @property
     def before(self) -> pa.StructArray | None:
         """What each row was before, if anybody said."""
-        column: Any = self.rows.column("before") if "before" in self.rows.schema.names else None
-        return column
+        if "before" not in self.rows.schema.names:
+            return None
+        return cast("pa.StructArray", self.rows.column("before"))
 
     @property
     def fields(self) -> list[str]:
