@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 from tailrace.errors import TailraceError
 from tailrace.units import parse_bytes, parse_seconds
@@ -31,6 +32,20 @@ Seconds = Annotated[float, _unit(parse_seconds), Field(ge=0)]
 """A duration: `30s`, `5m`, or a number of seconds."""
 Bytes = Annotated[int, _unit(parse_bytes), Field(ge=1)]
 """A size: `512MB`, `1GiB`, or a number of bytes."""
+
+
+def _absolute(path: str, info: ValidationInfo) -> str:
+    if not path or "\0" in path:
+        raise ValueError("a path must not be empty or have a NUL character")
+    if path == "-" or "://" in path:
+        return path
+    base = (info.context or {}).get("base") or os.getcwd()
+    return os.path.normpath(os.path.join(base, os.path.expanduser(path)))
+
+
+FilePath = Annotated[str, AfterValidator(_absolute)]
+"""A file or directory. Relative ones start at the pipeline file's directory (`base` in the validation context), or
+where the process is; `-` and addresses such as `s3://…` stay as they are."""
 
 
 class Options(BaseModel):
