@@ -8,6 +8,9 @@ from typing import Final
 from tailrace.errors import TailraceError
 from tailrace.limits import NAME_BYTES_MAX
 
+RESERVED: Final = "_tailrace."
+"""Namespaces with this beginning are our own: bookmarks and dead letters. No writer gets them."""
+
 _FILE_SAFE: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@ -]*[A-Za-z0-9_.@-])?")
 
 
@@ -32,6 +35,25 @@ def check_file_name(name: str, what: str) -> str:
         allowed = "only letters, digits, spaces and _ . @ - are allowed, and it must start with a letter, a digit or _"
         raise _invalid(name, what, allowed)
     return name
+
+
+def namespace_pattern(text: str | None) -> re.Pattern[str] | None:
+    """A namespace filter; slashes around it are dropped, as in Transporter."""
+    if text is None:
+        return None
+    trimmed = text.removeprefix("/").removesuffix("/")
+    if len(trimmed) > NAME_BYTES_MAX:
+        raise TailraceError(
+            "input.invalid",
+            f"a namespace pattern has {len(trimmed)} characters, {NAME_BYTES_MAX} are allowed",
+            hint="shorten the pattern",
+        )
+    try:
+        return re.compile(trimmed)
+    except re.error as error:
+        raise TailraceError(
+            "input.invalid", f"{text!r} is not a regular expression: {error}", hint="correct the pattern"
+        ) from error
 
 
 def _invalid(name: str, what: str, why: str) -> TailraceError:

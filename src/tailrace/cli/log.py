@@ -17,9 +17,9 @@ from tailrace.cli.options import (
     ReasonOption,
     YesOption,
     confirm,
-    namespace_pattern,
 )
 from tailrace.errors import Exit, Place, TailraceError
+from tailrace.namespace import namespace_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import Annotated
 
 import typer
 
 from tailrace.errors import TailraceError
-from tailrace.limits import NAME_BYTES_MAX
 
 LogOption = Annotated[
     str, typer.Option("--log", metavar="DIR", envvar="TAILRACE_LOG", help="The log's directory.", show_default=False)
@@ -23,25 +21,6 @@ NamespaceOption = Annotated[
 ]
 DestinationOption = Annotated[str | None, typer.Option("--destination", help="Only messages for this destination.")]
 ConsumerArgument = Annotated[str, typer.Argument(metavar="CONSUMER", help="The consumer's name.", show_default=False)]
-
-
-def namespace_pattern(text: str | None) -> re.Pattern[str] | None:
-    """A namespace filter; slashes around it are dropped, as in Transporter."""
-    if text is None:
-        return None
-    trimmed = text.removeprefix("/").removesuffix("/")
-    if len(trimmed) > NAME_BYTES_MAX:
-        raise TailraceError(
-            "input.invalid",
-            f"a namespace pattern has {len(trimmed)} characters, {NAME_BYTES_MAX} are allowed",
-            hint="shorten the pattern",
-        )
-    try:
-        return re.compile(trimmed)
-    except re.error as error:
-        raise TailraceError(
-            "input.invalid", f"{text!r} is not a regular expression: {error}", hint="correct the pattern"
-        ) from error
 
 
 def confirm(question: str, *, yes: bool) -> None:
