@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
-from tailrace.cli import demo, log, offset
+from tailrace.cli import about, check, demo, doctor, init, log, offset, plan
 from tailrace.errors import TailraceError
 from tailrace.log.disk import disk_error
 
@@ -24,6 +24,11 @@ app = typer.Typer(
 )
 app.add_typer(log.app, name="log")
 app.add_typer(offset.app, name="offset")
+app.command()(init.init)
+app.command()(about.about)
+app.command()(check.check)
+app.command()(doctor.doctor)
+app.command()(plan.plan)
 app.command()(demo.demo)
 
 

@@ -1,1 +1,5 @@
-"""Pipelines: declared in Python or YAML, run, watched and stopped."""
+"""Pipelines: declared in Python or in a file, checked, and run."""
+
+from tailrace.pipeline.declare import Pipeline
+
+__all__ = ["Pipeline"]
