@@ -1,0 +1,141 @@
+"""The tables of a database: their columns, kinds and keys."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from tailrace.adaptor.sqlite import sql
+from tailrace.adaptor.sqlite.kinds import Kind, declared_kind, field_of, found_kind
+from tailrace.errors import TailraceError
+from tailrace.namespace import check_name
+
+SCHEMA: Final = "main"
+OURS: Final = "tailrace_"
+"""Tables and triggers of this name are ours."""
+_ROWID_NAMES: Final = ("rowid", "_rowid_", "oid")
+_SAMPLE_ROWS: Final = 1000
+_GENERATED: Final = (2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; a generated one can be read but not written."""
+
+    name: str
+    declared: str
+    generated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as SQLite describes it."""
+
+    name: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    rowid: str | None
+    """The name by which the rowid can be asked for, None when there is none."""
+
+    @property
+    def namespace(self) -> str:
+        return f"{SCHEMA}.{self.name}"
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What identifies a row: the primary key, else the rowid."""
+        return self.primary_key or ((self.rowid,) if self.rowid else ())
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns by which the table lies on disk."""
+        return (self.rowid,) if self.rowid else self.primary_key
+
+    @property
+    def exposed(self) -> tuple[str, ...]:
+        """The columns that are read: the rowid too where it is the key."""
+        own = tuple(column.name for column in self.columns)
+        return own if self.primary_key or not self.rowid else (*own, self.rowid)
+
+
+def all_tables(connection: sqlite3.Connection) -> list[TableInfo]:
+    """The ordinary tables, by name."""
+    found = connection.execute("SELECT name, wr FROM pragma_table_list WHERE schema = ? AND type = 'table'", (SCHEMA,))
+    wanted = [(name, bool(bare)) for name, bare in found if not name.lower().startswith(("sqlite_", OURS))]
+    return [_describe(connection, name, without_rowid) for name, without_rowid in sorted(wanted)]
+
+
+def find_table(connection: sqlite3.Connection, name: str) -> TableInfo | None:
+    """One table, None when there is none of this name."""
+    query = "SELECT name, wr FROM pragma_table_list WHERE schema = ? AND type = 'table' AND name = ? COLLATE NOCASE"
+    found = connection.execute(query, (SCHEMA, name)).fetchone()
+    return _describe(connection, found[0], bool(found[1])) if found else None
+
+
+def why_unusable(table: TableInfo) -> str:
+    """Why a table cannot be read, empty when it can."""
+    try:
+        check_name(table.namespace, "namespace")
+    except TailraceError as error:
+        return error.what
+    return "" if table.order else f"table {table.name!r} has no key and hides its rowid behind columns of that name"
+
+
+def kinds_of(connection: sqlite3.Connection, table: TableInfo) -> dict[str, Kind]:
+    """The kind of every exposed column. Once changes are captured the kinds stay as they were noted then."""
+    noted = noted_kinds(connection, table.name)
+    kinds: dict[str, Kind] = {}
+    unclear: list[Column] = []
+    for column in table.columns:
+        kind = declared_kind(column.declared) or noted.get(column.name)
+        if kind is None:
+            unclear.append(column)
+        else:
+            kinds[column.name] = kind
+    kinds.update(_sampled(connection, table, unclear))
+    return {name: kinds.get(name, Kind.INTEGER) for name in table.exposed}
+
+
+def noted_kinds(connection: sqlite3.Connection, table: str) -> dict[str, Kind]:
+    """The kinds that were noted when capture was installed."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_tables'").fetchone() is None:
+        return {}
+    query = "SELECT columns FROM tailrace_tables WHERE name = ? ORDER BY tbl DESC LIMIT 1"
+    found = connection.execute(query, (table,)).fetchone()
+    return {name: Kind(kind) for name, kind in json.loads(found[0])} if found else {}
+
+
+def schema_of(kinds: Mapping[str, Kind]) -> pa.Schema:
+    """Columns as an Arrow schema."""
+    return pa.schema([field_of(name, kind) for name, kind in kinds.items()])
+
+
+def _sampled(connection: sqlite3.Connection, table: TableInfo, columns: list[Column]) -> dict[str, Kind]:
+    if not columns:
+        return {}
+    query = sql.classes([column.name for column in columns], table.name, _SAMPLE_ROWS)
+    found = list(zip(*connection.execute(query).fetchall(), strict=True)) or [()] * len(columns)
+    return {column.name: found_kind(column.declared, seen) for column, seen in zip(columns, found, strict=True)}
+
+
+def _describe(connection: sqlite3.Connection, name: str, without_rowid: bool) -> TableInfo:
+    query = "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?, ?) WHERE hidden <> 1 ORDER BY cid"
+    found = connection.execute(query, (name, SCHEMA)).fetchall()
+    columns = tuple(Column(column, declared or "", hidden in _GENERATED) for column, declared, _, hidden in found)
+    primary_key = tuple(column for _, column in sorted((pk, column) for column, _, pk, _ in found if pk))
+    rowid = None if without_rowid else _rowid_name(columns, primary_key)
+    return TableInfo(name, columns, primary_key, rowid)
+
+
+def _rowid_name(columns: tuple[Column, ...], primary_key: tuple[str, ...]) -> str | None:
+    taken = {column.name.lower() for column in columns}
+    free = next((alias for alias in _ROWID_NAMES if alias not in taken), None)
+    if free is not None or len(primary_key) != 1:
+        return free
+    key = next(column for column in columns if column.name == primary_key[0])
+    return key.name if key.declared.upper() == "INTEGER" else None

@@ -1,0 +1,172 @@
+"""The changelog: what is installed in a database so that it notes its own changes.
+
+Triggers copy each changed row, before and after, into one table without declared types, so values stay exactly as
+they are. `tailrace_tables` says which columns a number in `tbl` stands for; when its columns change, a table gets another.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.adaptor.sqlite import sql
+from tailrace.adaptor.sqlite.catalog import OURS, TableInfo, find_table, kinds_of
+from tailrace.adaptor.sqlite.kinds import Kind
+from tailrace.errors import TailraceError
+from tailrace.message import Op
+
+_TABLES: Final = ("tailrace_changelog", "tailrace_tables", "tailrace_source", "tailrace_replaced")
+COLUMNS_MAX: Final = 990
+"""A row before and a row after must fit into SQLite's 2000 columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The columns and the key of a table while changes were noted under one number."""
+
+    tbl: int
+    name: str
+    kinds: Mapping[str, Kind]
+    key: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How far the changelog has come, and up to where it was emptied."""
+
+    id: str
+    """Made at random with the changelog, so that one that was made anew is not taken for the old one."""
+    last: int
+    forgotten: int
+
+
+def install(connection: sqlite3.Connection, names: Iterable[str]) -> None:
+    """Make the tables note their changes, from now on or, when their columns have changed, in their new form."""
+    for statement in sql.CAPTURE_TABLES:
+        connection.execute(statement)
+    if connection.execute("SELECT 1 FROM tailrace_source").fetchone() is None:
+        connection.execute("INSERT INTO tailrace_source VALUES (?, 0)", (uuid.uuid4().hex,))
+    for name in names:
+        table = find_table(connection, name)
+        if table is not None:
+            _install_table(connection, table)
+
+
+def is_current(connection: sqlite3.Connection, names: Iterable[str]) -> bool:
+    """Whether `install` would change nothing."""
+    if state(connection) is None:
+        return False
+    tables = [table for name in names if (table := find_table(connection, name)) is not None]
+    return all(_is_current(connection, table) for table in tables)
+
+
+def uninstall(connection: sqlite3.Connection) -> None:
+    """Remove every table and trigger that was installed."""
+    for trigger, _ in _triggers(connection):
+        connection.execute(sql.drop("TRIGGER", trigger))
+    for table in _TABLES:
+        connection.execute(sql.drop("TABLE", table))
+
+
+def state(connection: sqlite3.Connection) -> State | None:
+    """None when nothing is installed."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_source'").fetchone() is None:
+        return None
+    found = connection.execute("SELECT id, forgotten FROM tailrace_source").fetchone()
+    if found is None:
+        return None
+    query = "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tailrace_changelog'), 0), ?)"
+    (last,) = connection.execute(query, (found[1],)).fetchone()
+    return State(found[0], last, found[1])
+
+
+def versions(connection: sqlite3.Connection) -> dict[int, Version]:
+    """All numbers that changes may have been noted under."""
+    found = connection.execute("SELECT tbl, name, columns, key FROM tailrace_tables")
+    return {row[0]: _version(*row) for row in found}
+
+
+def forget(connection: sqlite3.Connection, upto: int) -> None:
+    """Remove changes up to a number."""
+    connection.execute("DELETE FROM tailrace_changelog WHERE seq <= ?", (upto,))
+    connection.execute("UPDATE tailrace_source SET forgotten = max(forgotten, ?)", (upto,))
+
+
+def _install_table(connection: sqlite3.Connection, table: TableInfo) -> None:
+    """The order matters: a table that lost its triggers or its form has changes that nobody noted."""
+    if _is_current(connection, table):
+        return
+    if len(table.exposed) > COLUMNS_MAX:
+        what = (
+            f"table {table.name!r} has {len(table.exposed)} columns; changes of at most {COLUMNS_MAX} can be captured"
+        )
+        raise TailraceError("source.unsupported", what, hint="leave the table out with `namespace`")
+    before = _latest(connection, table.name)
+    had_triggers = before is not None and len(_triggers_of(connection, table, before.tbl)) == 3
+    for trigger, on in _triggers(connection):
+        if on == table.name:
+            connection.execute(sql.drop("TRIGGER", trigger))
+    kinds = kinds_of(connection, table)
+    described = (table.name, json.dumps(list(kinds.items())), json.dumps(table.key))
+    tbl = connection.execute("INSERT INTO tailrace_tables(name, columns, key) VALUES (?, ?, ?)", described).lastrowid
+    assert tbl is not None  # noqa: S101  an insert has a rowid
+    _make_room(connection, len(kinds))
+    for named, event, statements in _trigger_parts(tbl, table):
+        connection.execute(sql.trigger(named, event, table.name, statements))
+    if before is not None:
+        added = [name for name in kinds if name not in before.kinds] if had_triggers else []
+        if added or not had_triggers:
+            connection.execute(sql.record_all(tbl, table.exposed, table.name, added))
+
+
+def _trigger_parts(tbl: int, table: TableInfo) -> list[tuple[str, str, list[str]]]:
+    columns = table.exposed
+    return [
+        (f"{OURS}{tbl}_insert", "AFTER INSERT", [sql.record(tbl, Op.INSERT, columns, new="NEW")]),
+        (f"{OURS}{tbl}_update", "AFTER UPDATE", [sql.record(tbl, Op.UPDATE, columns, new="NEW", old="OLD")]),
+        (f"{OURS}{tbl}_delete", "AFTER DELETE", [sql.record(tbl, Op.DELETE, columns, new="OLD")]),
+    ]
+
+
+def _is_current(connection: sqlite3.Connection, table: TableInfo) -> bool:
+    latest = _latest(connection, table.name)
+    if latest is None or tuple(latest.kinds) != table.exposed or latest.key != table.key:
+        return False
+    on_table = {trigger for trigger, on in _triggers(connection) if on == table.name}
+    return on_table == {named for named, _, _ in _trigger_parts(latest.tbl, table)}
+
+
+def _triggers_of(connection: sqlite3.Connection, table: TableInfo, tbl: int) -> list[str]:
+    prefix = f"{OURS}{tbl}_"
+    return [name for name, on in _triggers(connection) if on == table.name and name.startswith(prefix)]
+
+
+def _triggers(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    """Our triggers, each with its table."""
+    query = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ?"
+    return connection.execute(query, (len(OURS), OURS)).fetchall()
+
+
+def _latest(connection: sqlite3.Connection, name: str) -> Version | None:
+    query = "SELECT tbl, name, columns, key FROM tailrace_tables WHERE name = ? ORDER BY tbl DESC LIMIT 1"
+    found = connection.execute(query, (name,)).fetchone()
+    return _version(*found) if found else None
+
+
+def _version(tbl: int, name: str, columns: str, key: str) -> Version:
+    kinds = {column: Kind(kind) for column, kind in json.loads(columns)}
+    return Version(tbl, name, kinds, tuple(json.loads(key)))
+
+
+def _make_room(connection: sqlite3.Connection, count: int) -> None:
+    """As many columns as the widest table needs."""
+    found = connection.execute("SELECT name FROM pragma_table_info('tailrace_changelog')").fetchall()
+    present = {name for (name,) in found}
+    for prefix in ("n", "o"):
+        for column in sql.change_columns(prefix, count):
+            if column not in present:
+                connection.execute(sql.add_column("tailrace_changelog", column))

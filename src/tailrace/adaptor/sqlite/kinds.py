@@ -1,0 +1,98 @@
+"""Kinds: the Arrow type that a column of SQLite is given, by its declared type, else by what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tailrace.log.documents import JSON, TYPE_METADATA
+
+
+class Kind(StrEnum):
+    """What a column is read as."""
+
+    INTEGER = "integer"
+    REAL = "real"
+    TEXT = "text"
+    BLOB = "blob"
+    JSON = "json"
+    """Values of several classes: JSON text, and the field's metadata says so."""
+
+
+_TYPES: Final[dict[Kind, pa.DataType]] = {
+    Kind.INTEGER: pa.int64(),
+    Kind.REAL: pa.float64(),
+    Kind.TEXT: pa.string(),
+    Kind.BLOB: pa.binary(),
+    Kind.JSON: pa.string(),
+}
+_EXACT_REAL: Final = 1 << 53
+"""Whole numbers up to here are floats without loss."""
+
+
+def type_of(kind: Kind) -> pa.DataType:
+    """The Arrow type of a kind."""
+    return _TYPES[kind]
+
+
+def field_of(name: str, kind: Kind) -> pa.Field[Any]:
+    """A column as an Arrow field."""
+    metadata = {TYPE_METADATA: JSON} if kind is Kind.JSON else None
+    return pa.field(name, _TYPES[kind], metadata=metadata)
+
+
+def kind_of_field(field: pa.Field[Any]) -> Kind:
+    """The inverse of `field_of`."""
+    if (field.metadata or {}).get(TYPE_METADATA) == JSON:
+        return Kind.JSON
+    return next(kind for kind, type_ in _TYPES.items() if type_ == field.type)
+
+
+def declared_kind(declared: str) -> Kind | None:
+    """The kind that a declared type fixes, by SQLite's own rules; None where values of any class are usual."""
+    name = declared.upper()
+    if "INT" in name:
+        return Kind.INTEGER
+    if any(part in name for part in ("CHAR", "CLOB", "TEXT")):
+        return Kind.TEXT
+    if "BLOB" in name:
+        return Kind.BLOB
+    if any(part in name for part in ("REAL", "FLOA", "DOUB", "DEC", "NUMERIC")):
+        return Kind.REAL
+    return None
+
+
+def found_kind(declared: str, classes: Collection[str]) -> Kind:
+    """The kind of a column whose declared type says little, by the classes (`typeof`) of the values in it."""
+    found = set(classes) - {"null"}
+    if not found:
+        return _kind_when_empty(declared.upper())
+    if found == {"integer"}:
+        return Kind.INTEGER
+    if found <= {"integer", "real"}:
+        return Kind.REAL
+    if found == {"text"}:
+        return Kind.TEXT
+    return Kind.BLOB if found == {"blob"} else Kind.JSON
+
+
+def _kind_when_empty(declared: str) -> Kind:
+    if "BOOL" in declared:
+        return Kind.INTEGER
+    if any(part in declared for part in ("DATE", "TIME", "STRING", "JSON", "UUID")):
+        return Kind.TEXT
+    return Kind.JSON
+
+
+def fits(kind: Kind, value: Any) -> bool:
+    """Whether a value keeps its worth in a column of this kind."""
+    if value is None or kind is Kind.JSON:
+        return True
+    if kind is Kind.INTEGER:
+        return type(value) is int
+    if kind is Kind.REAL:
+        return type(value) is float or (type(value) is int and abs(value) <= _EXACT_REAL)
+    return type(value) is (str if kind is Kind.TEXT else bytes)

@@ -1,0 +1,215 @@
+"""The SQL that is sent. Names are quoted and values bound; no other module of this package builds statements."""
+# ruff: noqa: S608  names cannot be bound; every one that comes from outside goes through `name`
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tailrace.adaptor.sqlite.kinds import Kind
+from tailrace.adaptor.sqlite.values import BrokenText, Value
+
+_SAMPLES: Final = {Kind.INTEGER: "0", Kind.REAL: "0.0", Kind.TEXT: "''", Kind.BLOB: "x''"}
+_EXACT_REAL: Final = 1 << 53
+
+
+def name(text: str) -> str:
+    """A name as an identifier."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def column(text: str) -> str:
+    """A column of the table `t`. By itself, a quoted name that no column has would be taken for text."""
+    return f"t.{name(text)}"
+
+
+def columns(texts: Sequence[str]) -> str:
+    return ", ".join(map(column, texts))
+
+
+def names(texts: Sequence[str]) -> str:
+    return ", ".join(map(name, texts))
+
+
+def row(parts: Sequence[str]) -> str:
+    """A row value; one part by itself needs no parentheses, which lets SQLite use its plainest code."""
+    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def placeholder(value: Value) -> str:
+    """Where a value is bound; text that is not UTF-8 can only be bound as its bytes."""
+    return "CAST(? AS TEXT)" if isinstance(value, BrokenText) else "?"
+
+
+def bound(order: Sequence[str], sign: str, values: Sequence[Value]) -> str:
+    """The columns of an order compared with values to be bound."""
+    return f"{row([column(text) for text in order])} {sign} {row([placeholder(value) for value in values])}"
+
+
+def select(expressions: Sequence[str], source: str, where: Sequence[str], order: Sequence[str] = ()) -> str:
+    """A query for some columns of a table, at most as many rows as the last parameter says."""
+    condition = f" WHERE {' AND '.join(where)}" if where else ""
+    ordered = f" ORDER BY {columns(order)}" if order else ""
+    return f"SELECT {', '.join(expressions)} FROM {name(source)} AS t{condition}{ordered} LIMIT ?"
+
+
+def typed(
+    expressions: Sequence[str], kinds: Sequence[Kind], source: str, where: Sequence[str], order: Sequence[str]
+) -> str:
+    """The same query for the ADBC driver, which takes each column's type from the first rows.
+
+    So the first row is ours. The last column is 1 where a value is of a class that the driver would convert silently.
+    """
+    first = ", ".join(f"{_SAMPLES[kind]} AS c{number}" for number, kind in enumerate(kinds))
+    guards = [guard for pair in zip(expressions, kinds, strict=True) if (guard := _guard(*pair))]
+    misfit = f"({' OR '.join(guards)})" if guards else "0"
+    rows = select([*expressions, misfit], source, where, order)
+    return f"SELECT {first}, 0 AS misfit UNION ALL SELECT * FROM ({rows})"
+
+
+def _guard(expression: str, kind: Kind) -> str:
+    """Whether a value is of another class: numbers sort before text, text before blobs."""
+    plain = f"({expression}) COLLATE BINARY"
+    if kind is Kind.TEXT:
+        return f"{plain} >= x'' OR {plain} < ''"
+    if kind is Kind.BLOB:
+        return f"{plain} < x''"
+    if kind is Kind.REAL:
+        beyond = f"{expression} > {_EXACT_REAL} OR {expression} < -{_EXACT_REAL}"
+        return f"(({beyond}) AND typeof({expression}) = 'integer')"
+    return ""
+
+
+def classes(texts: Sequence[str], table: str, rows: int) -> str:
+    """Which classes of values the first rows hold."""
+    kinds = ", ".join(f"typeof({column(text)})" for text in texts)
+    return f"SELECT DISTINCT {kinds} FROM (SELECT {columns(texts)} FROM {name(table)} AS t LIMIT {rows:d}) AS t"
+
+
+def extremes(text: str, table: str) -> str:
+    """The lowest and the highest value; one question each, so that SQLite looks them up."""
+    low, high = (f"(SELECT {side}({column(text)}) FROM {name(table)} AS t)" for side in ("min", "max"))
+    return f"SELECT {low}, {high}"
+
+
+def step(order: Sequence[str], table: str, after: Sequence[Value] | None) -> str:
+    """The key a number of rows further on."""
+    condition = f" WHERE {bound(order, '>', after)}" if after is not None else ""
+    return f"SELECT {columns(order)} FROM {name(table)} AS t{condition} ORDER BY {columns(order)} LIMIT 1 OFFSET ?"
+
+
+def probe(text: str, table: str) -> str:
+    """How many of some rows there are from a place on, and where the last of them is."""
+    place = column(text)
+    rows = f"SELECT {place} AS place FROM {name(table)} AS t WHERE {place} >= ? ORDER BY 1 LIMIT ?"
+    return f"SELECT count(*), max(place) FROM ({rows})"
+
+
+# What is installed in a source to capture its changes.
+
+CAPTURE_TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS tailrace_changelog(
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, tbl INTEGER NOT NULL, op INTEGER NOT NULL, at INTEGER NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS tailrace_tables(
+        tbl INTEGER PRIMARY KEY, name TEXT NOT NULL, columns TEXT NOT NULL, key TEXT NOT NULL)""",
+    "CREATE TABLE IF NOT EXISTS tailrace_source(id TEXT NOT NULL, forgotten INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS tailrace_replaced(tbl INTEGER NOT NULL)",
+)
+_NOW: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"
+"""Microseconds since 1970, in the SQL of old SQLite versions too."""
+
+
+def add_column(table: str, column: str, declared: str = "") -> str:
+    return f"ALTER TABLE {name(table)} ADD COLUMN {name(column)} {declared}".rstrip()
+
+
+def drop(what: str, named: str) -> str:
+    return f"DROP {what} IF EXISTS {name(named)}"
+
+
+def change_columns(prefix: str, count: int) -> list[str]:
+    """The columns of the changelog that hold a row."""
+    return [f"{prefix}{number}" for number in range(count)]
+
+
+def record(tbl: int, op: int, columns: Sequence[str], *, new: str, old: str = "", source: str = "") -> str:
+    """A statement that notes a change: the row `new` (NEW or OLD) and, for updates, the row before."""
+    targets = change_columns("n", len(columns))
+    values = [f"{new}.{name(column)}" for column in columns]
+    if old:
+        targets += change_columns("o", len(columns))
+        values += [f"{old}.{name(column)}" for column in columns]
+    into = f"INSERT INTO tailrace_changelog(tbl, op, at, {', '.join(targets)})"
+    return f"{into} SELECT {tbl:d}, {op:d}, {_NOW}, {', '.join(values)}{source}"
+
+
+def trigger(named: str, event: str, table: str, statements: Sequence[str]) -> str:
+    body = " ".join(f"{statement};" for statement in statements)
+    return f"CREATE TRIGGER {name(named)} {event} ON {name(table)} FOR EACH ROW BEGIN {body} END"
+
+
+def record_all(tbl: int, columns: Sequence[str], table: str, added: Sequence[str]) -> str:
+    """A statement that notes rows as updated: those with a value in a new column, or all of them."""
+    condition = " OR ".join(f"t.{name(column)} IS NOT NULL" for column in added)
+    where = f" WHERE {condition}" if added else ""
+    return record(tbl, 1, columns, new="t", source=f" FROM {name(table)} AS t{where}")
+
+
+CHANGED_TABLES: Final = """SELECT tbl, min(seq), max(seq) FROM tailrace_changelog
+    WHERE seq > ? AND seq <= ? GROUP BY tbl ORDER BY min(seq)"""
+
+
+def changed_rows(count: int) -> list[str]:
+    """The row after a change, then the row before it; of a deleted row both are what it was."""
+    before = [f"CASE op WHEN 2 THEN n{number} ELSE o{number} END" for number in range(count)]
+    return [*change_columns("n", count), *before]
+
+
+# What is sent to a destination.
+
+APPLIED_TABLE: Final = """CREATE TABLE IF NOT EXISTS tailrace_applied(
+    consumer TEXT NOT NULL, namespace TEXT NOT NULL, tbl TEXT NOT NULL, "offset" INTEGER NOT NULL,
+    PRIMARY KEY(consumer, namespace))"""
+APPLIED: Final = 'SELECT "offset" FROM tailrace_applied WHERE consumer = ? AND namespace = ?'
+APPLY: Final = """INSERT INTO tailrace_applied VALUES (?, ?, ?, ?) ON CONFLICT(consumer, namespace)
+    DO UPDATE SET tbl = excluded.tbl, "offset" = max("offset", excluded."offset")"""
+NAMESAKE: Final = """SELECT namespace FROM tailrace_applied
+    WHERE tbl = ? COLLATE NOCASE AND namespace <> ? LIMIT 1"""
+
+
+def create_table(table: str, fields: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
+    """A table; one key column of whole numbers becomes the rowid itself."""
+    is_rowid = len(key) == 1 and (key[0], "INTEGER") in fields
+    columns = [
+        f"{name(text)} {declared}".rstrip() + (" PRIMARY KEY" if is_rowid and text == key[0] else "")
+        for text, declared in fields
+    ]
+    if key and not is_rowid:
+        columns.append(f"PRIMARY KEY({names(key)})")
+    return f"CREATE TABLE {name(table)}({', '.join(columns)})"
+
+
+def replace_column(table: str, text: str, beside: str, declared: str) -> list[str]:
+    """Statements that give a column another type."""
+    return [
+        add_column(table, beside, declared),
+        f"UPDATE {name(table)} SET {name(beside)} = {name(text)}",
+        f"ALTER TABLE {name(table)} DROP COLUMN {name(text)}",
+        f"ALTER TABLE {name(table)} RENAME COLUMN {name(beside)} TO {name(text)}",
+    ]
+
+
+def insert(table: str, texts: Sequence[str], places: Sequence[str]) -> str:
+    return f"INSERT INTO {name(table)}({names(texts)}) VALUES ({', '.join(places)})"
+
+
+def upsert(table: str, texts: Sequence[str], places: Sequence[str], key: Sequence[str]) -> str:
+    """Put a row in the place of the one with its key; columns that are not named keep their values."""
+    rest = [text for text in texts if text not in key]
+    setting = ", ".join(f"{name(text)} = excluded.{name(text)}" for text in rest)
+    action = f"UPDATE SET {setting}" if rest else "NOTHING"
+    return f"{insert(table, texts, places)} ON CONFLICT({names(key)}) DO {action}"
+
+
+def delete(table: str, key: Sequence[str]) -> str:
+    return f"DELETE FROM {name(table)} WHERE {' AND '.join(f'{name(text)} IS ?' for text in key)}"

@@ -1,0 +1,222 @@
+"""Writing into a SQLite database: rows and the offset that they came up to, in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.adaptor.sqlite import sql, target
+from tailrace.adaptor.sqlite.binding import bindable
+from tailrace.adaptor.sqlite.catalog import OURS
+from tailrace.adaptor.sqlite.database import Database
+from tailrace.adaptor.sqlite.outcome import outcome
+from tailrace.adaptor.sqlite.target import Destination
+from tailrace.adaptor.sqlite.values import BrokenText
+from tailrace.deliver.contract import Spread, Target
+from tailrace.deliver.messages import Messages
+from tailrace.errors import TailraceError
+from tailrace.message import Offset, Op
+
+
+class SqliteWriter:
+    """A destination in one file. A transaction is open from the first `prepare` or `write` to `commit` or `close`."""
+
+    spread = Spread.NONE
+
+    def __init__(
+        self, database: Database, consumer: str, keys: Mapping[str, tuple[str, ...]], *, creates: bool
+    ) -> None:
+        self._database = database
+        self._consumer = consumer
+        self._keys = keys
+        self._creates = creates
+        self._connection: sqlite3.Connection | None = None
+        self._destinations: dict[str, Destination] = {}
+        self._written: dict[str, str] = {}
+        """The namespaces written in this transaction, each with its table."""
+
+    def applied(self, namespace: str) -> Offset | None:
+        if self._connection is None and not self._database.exists():
+            return None
+        if self._connection is not None:
+            return self._applied(self._connection, namespace)
+        with self._database.reading() as connection:
+            return self._applied(connection, namespace)
+
+    def prepare(self, target_: Target) -> None:
+        namespace = target_.namespace
+        table = table_name(namespace)
+        key = self._keys.get(namespace, target_.key)
+        connection = self._begin()
+        with self._database.errors():
+            self._refuse_namesake(connection, namespace, table)
+            found = target.find(connection, table, key)
+            if found is None and not self._creates:
+                what = f"{namespace} has no table {table!r} in {self._database.path}"
+                raise TailraceError("destination.refused", what, hint="create it, or say `create: true`")
+            try:
+                if found is None:
+                    target.create(connection, table, target_.schema, key)
+                elif self._creates and not found.is_view:
+                    target.extend(connection, table, target_.schema, key)
+            except sqlite3.OperationalError as error:
+                raise _refused(namespace, "its table cannot be made ready", error) from error
+            found = target.find(connection, table, key)
+            assert found is not None  # noqa: S101  it was there or has just been made
+            target.check_key(connection, found, namespace)
+            self._destinations[namespace] = found
+
+    def write(self, messages: Messages) -> None:
+        if not len(messages):
+            return
+        namespace = messages.namespace
+        if namespace not in self._destinations:
+            self.prepare(Target(namespace, pa.schema(list(messages.data.type)), messages.key))
+        destination = self._destinations[namespace]
+        connection = self._begin()
+        self._written[namespace] = destination.table
+        try:
+            if destination.key:
+                _apply(connection, destination, messages)
+            else:
+                _append(connection, destination, messages)
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNREACHABLE:
+                raise self._database.error(error) from error
+            raise _refused(namespace, _span(messages), error) from error
+        except (OverflowError, UnicodeError, pa.ArrowException) as error:
+            raise _refused(namespace, _span(messages), error) from error
+
+    def commit(self, upto: Offset) -> None:
+        connection = self._begin()
+        with self._database.errors():
+            for namespace, table in self._written.items():
+                connection.execute(sql.APPLY, (self._consumer, namespace, table, upto))
+            connection.execute("COMMIT")
+        self._written.clear()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._destinations.clear()
+        self._written.clear()
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.rollback()
+            connection.close()
+
+    def _applied(self, connection: sqlite3.Connection, namespace: str) -> Offset | None:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_applied'").fetchone() is None:
+            return None
+        found = connection.execute(sql.APPLIED, (self._consumer, namespace)).fetchone()
+        return Offset(found[0]) if found else None
+
+    def _begin(self) -> sqlite3.Connection:
+        """The connection, inside a transaction."""
+        if self._connection is None:
+            self._connection = self._open()
+        if not self._connection.in_transaction:
+            with self._database.errors():
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.execute(sql.APPLIED_TABLE)
+        return self._connection
+
+    def _open(self) -> sqlite3.Connection:
+        path = Path(self._database.path)
+        if not path.parent.is_dir():
+            what = f"there is no directory {path.parent} for database {path.name}"
+            raise TailraceError("destination.unreachable", what, hint=f"mkdir -p {path.parent}, or correct `path`")
+        is_new = self._creates and not path.exists()
+        with self._database.errors():
+            connection = self._database.connect("rwc" if self._creates else "rw")
+            if is_new:
+                connection.execute("PRAGMA journal_mode = WAL")
+        return connection
+
+    def _refuse_namesake(self, connection: sqlite3.Connection, namespace: str, table: str) -> None:
+        if table.lower().startswith((OURS, "sqlite_")):
+            what = f"{namespace} would be written to {table!r}, a name that is reserved"
+            raise TailraceError("destination.refused", what, hint="rename it with a function")
+        found = connection.execute(sql.NAMESAKE, (table, namespace)).fetchone()
+        others = [other for other, made in self._destinations.items() if made.table.lower() == table.lower()]
+        other = found[0] if found else next((other for other in others if other != namespace), None)
+        if other is not None:
+            what = f"{namespace} and {other} would both be written to table {table!r}"
+            raise TailraceError("destination.refused", what, hint="give them databases of their own")
+
+
+_UNREACHABLE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+}
+
+
+def table_name(namespace: str) -> str:
+    """The table that a namespace goes to: what comes after its first dot."""
+    _, _, rest = namespace.partition(".")
+    return rest or namespace
+
+
+def _apply(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
+    """Write the last state of every key: 1. what is gone, 2. what is there."""
+    missing = [name for name in destination.key if name not in messages.fields]
+    if missing:
+        what = f"{messages.namespace} {_span(messages)} comes without its key column {', '.join(missing)}"
+        raise TailraceError("destination.refused", what, hint="keep the key columns in the functions of this writer")
+    result = outcome(messages, destination.key)
+    key_fields = [messages.data.type.field(name) for name in destination.key]
+    gone = [bindable(column, field) for column, field in zip(result.gone, key_fields, strict=True)]
+    put_keys = [bindable(result.put.field(name), messages.data.type.field(name)) for name in destination.key]
+    nameless = [parts for parts in zip(*put_keys, strict=True) if None in parts]
+    delete = sql.delete(destination.delete_from, destination.key)
+    connection.executemany(delete, [*zip(*gone, strict=True), *nameless])
+    _insert(connection, destination, result.put)
+
+
+def _append(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
+    ops: list[Any] = messages.ops().to_pylist()
+    other = next((at for at, op in enumerate(ops) if op != Op.INSERT), None)
+    if other is not None:
+        offset = messages.offsets()[other].as_py()
+        what = f"{messages.namespace} has no key, so the {Op(ops[other]).name.lower()} at offset {offset} finds no row"
+        raise TailraceError("destination.refused", what, hint="say which columns are the key with `key`")
+    _insert(connection, destination, messages.data)
+
+
+def _insert(connection: sqlite3.Connection, destination: Destination, rows: pa.StructArray) -> None:
+    fields: list[pa.Field[Any]] = [field for field in rows.type if field.name.lower() in destination.columns]
+    names = [field.name for field in fields]
+    values = list(zip(*(bindable(rows.field(field.name), field) for field in fields), strict=True))
+    broken = [row for row in values if any(isinstance(value, BrokenText) for value in row)]
+    if broken:
+        values = [row for row in values if not any(isinstance(value, BrokenText) for value in row)]
+    connection.executemany(_statement(destination, names, ["?"] * len(names)), values)
+    for row in broken:
+        connection.execute(_statement(destination, names, [sql.placeholder(value) for value in row]), row)
+
+
+def _statement(destination: Destination, names: list[str], places: list[str]) -> str:
+    if destination.is_view or not destination.key:
+        return sql.insert(destination.into, names, places)
+    return sql.upsert(destination.into, names, places, destination.key)
+
+
+def _span(messages: Messages) -> str:
+    offsets = messages.offsets()
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return f"offset {first}" if first == last else f"offsets {first}..{last}"
+
+
+def _refused(namespace: str, where: str, error: Exception) -> TailraceError:
+    what = f"{namespace}, {where}: {error}"
+    return TailraceError("destination.refused", what, hint="mend the table or the messages, then run again")
