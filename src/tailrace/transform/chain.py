@@ -1,0 +1,49 @@
+"""Chain: functions one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from tailrace.deliver.messages import Messages
+from tailrace.errors import TailraceError
+from tailrace.transform.contract import FrameFunction
+from tailrace.transform.options import FunctionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Functions in the order in which messages go through them. Travels to tasks."""
+
+    functions: tuple[FunctionOptions, ...] = ()
+
+    @property
+    def needs_frames(self) -> bool:
+        """Whether one of the functions works on a DataFrame."""
+        return any(isinstance(function, FrameFunction) for function in self.functions)
+
+    def split(self) -> tuple[Chain, tuple[FunctionOptions, ...]]:
+        """The functions on columns that come first, and the rest, from the first function on frames on."""
+        leading = tuple(takewhile(lambda function: not isinstance(function, FrameFunction), self.functions))
+        return Chain(leading), self.functions[len(leading) :]
+
+    def apply(self, messages: Messages) -> Messages:
+        """The messages after all functions, which must be functions on columns. Each sees the namespace that the ones
+        before it have left, and decides by it."""
+        for function in self.functions:
+            if function.applies_to(messages.namespace):
+                messages = _applied(function, messages)
+        return messages
+
+
+def _applied(function: Any, messages: Messages) -> Messages:
+    try:
+        after: Messages = function.apply(messages)
+    except TailraceError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        hint = f"tailrace log show {messages.offsets()[0]}" if len(messages) else "correct the function's options"
+        raise function.failed(messages.namespace, why, hint) from error
+    return after
