@@ -1,11 +1,16 @@
 """What holds for all tests: how hard hypothesis tries, and that nothing skips where everything must run."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Generator
-from typing import TypeVar
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
 settings.register_profile("long", settings.get_profile("ci"), max_examples=2_000)
@@ -28,6 +33,23 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     """So does a module that skips as a whole."""
     report = yield
     return _refuse_skip(report)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark is started once per run: all tests that use it go to one process."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of a test run, on this machine, with Python workers as in a real run."""
+    from tailrace.spark.session import SparkConfig, start
+
+    session = start(SparkConfig(str(tmp_path_factory.mktemp("spark")), slots=4))
+    yield session
+    session.stop()
 
 
 def _refuse_skip(report: Report) -> Report:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 
 class Exit(IntEnum):
@@ -49,6 +50,7 @@ CODES: Final[dict[str, Exit]] = {
     "config.invalid": Exit.INPUT,
     "source.unreachable": Exit.ENVIRONMENT,
     "source.unsupported": Exit.INPUT,
+    "source.malformed": Exit.INPUT,
     "source.position_lost": Exit.RUNTIME,
     "destination.unreachable": Exit.ENVIRONMENT,
     "destination.refused": Exit.RUNTIME,
@@ -93,6 +95,22 @@ class TailraceError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Errors travel between processes."""
         return partial(type(self), self.code, self.what, place=self.place, hint=self.hint), ()
+
+    def encode(self) -> dict[str, Any]:
+        """The error as plain JSON."""
+        place = self.place
+        return {
+            "code": self.code,
+            "what": self.what,
+            "place": [place.file, place.byte, place.offset] if place else None,
+            "hint": self.hint,
+        }
+
+    @classmethod
+    def decode(cls, told: Mapping[str, Any]) -> TailraceError:
+        """The inverse of `encode`."""
+        place = Place(*told["place"]) if told["place"] else None
+        return cls(told["code"], told["what"], place=place, hint=told["hint"])
 
     def __str__(self) -> str:
         where = f" ({self.place})" if self.place else ""

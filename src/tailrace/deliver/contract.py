@@ -35,8 +35,10 @@ class Target:
 
     namespace: str
     schema: pa.Schema
-    """The fields of `data`."""
+    """The fields of `data`: all that ever came, each with a type that holds its values."""
     key: tuple[str, ...]
+    copy: Offset | None = None
+    """When all that comes now are rows of one copy: where that copy begins. No key comes twice within one copy."""
 
 
 class Writer(Protocol):
@@ -61,7 +63,8 @@ class Writer(Protocol):
         """Write messages of one namespace. Raises when any of them cannot be written."""
 
     def commit(self, upto: Offset) -> None:
-        """Make everything written so far durable, together with the fact that all up to `upto` was (I3)."""
+        """Make everything written so far durable, together with the fact that the namespaces written since `open` have
+        everything up to `upto` (I3). Says nothing about other namespaces: another task may be at them."""
 
     def close(self) -> None:
         """Let go; what was not committed must not stay visible where the destination can help it."""

@@ -112,6 +112,10 @@ class LogView:
 
     def heads(self, start: Offset) -> Iterator[Head]:
         """The heads of the published frames from the one on that holds an offset."""
+        return (located.head for _, located in self.walk(start))
+
+    def walk(self, start: Offset) -> Iterator[tuple[Segment, Located]]:
+        """Like `heads`, with where each is. A segment is open only until the next frame is asked for."""
         head = self.head()
         while start < head.next_offset:
             with self.open_segment(start) as segment:
@@ -119,7 +123,7 @@ class LogView:
                 for located in segment.heads(self.locate(segment, start), limit):
                     if located.head.end > start:
                         start = located.head.end
-                        yield located.head
+                        yield segment, located
             following = self.base_after(segment.base)
             if following is None or segment.base >= head.base:
                 return

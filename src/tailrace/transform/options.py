@@ -24,6 +24,8 @@ class FunctionOptions(Options):
     """What it does, in a line."""
     short: ClassVar[str] = ""
     """The option that a bare value is for: `omit: [a, b]` says the same as `omit: {fields: [a, b]}`."""
+    keeps_keys: ClassVar[bool] = True
+    """Whether a row that had a key of its own still has one."""
 
     namespace: str = ""
     """Only namespaces in which this regular expression is found; others pass through unchanged."""

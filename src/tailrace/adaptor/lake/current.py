@@ -1,0 +1,92 @@
+"""The current state of every namespace: one row per key, in versions of which one is current.
+
+`current` is a link to the directory of a version. A batch makes a new version: files that it does not touch are linked
+into it, the others are written anew, and the link is put to it in one step. So readers see one version or the next,
+never half of one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from tailrace.adaptor.lake.merging import Merge
+from tailrace.adaptor.lake.place import data_files, read_note, sync_files, table_directory, write_note
+from tailrace.deliver.contract import Target
+from tailrace.log.disk import Disk
+from tailrace.message import Offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+CURRENT: Final = "current"
+VERSIONS: Final = "_versions"
+STATE: Final = "_tailrace.json"
+KEPT: Final = 2
+"""So many versions stay, for who reads the last one still."""
+FILES_MAX: Final = 64
+"""A version of more files than this is rewritten into few."""
+
+
+class CurrentLake:
+    """Tables that are what their source is."""
+
+    def __init__(self, path: str) -> None:
+        self._lake = path
+
+    def applied(self, namespace: str) -> Offset | None:
+        state = self._state(table_directory(self._lake, namespace))
+        return None if state is None else Offset(state["offset"])
+
+    def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
+        directory = table_directory(self._lake, target.namespace)
+        state = self._state(directory)
+        files = [] if state is None else self._files(directory)
+        merge = Merge(target, frame)
+        is_pristine = target.copy is not None and (state is None or state["copy"] == target.copy)
+        staging = os.path.join(directory, VERSIONS, f"{upto:020d}.staging")
+        shutil.rmtree(staging, ignore_errors=True)
+        os.makedirs(os.path.dirname(staging), exist_ok=True)
+        if is_pristine or not files:
+            kept = files
+            rows = merge.inserted() if is_pristine else merge.upserted()
+        else:
+            touched = set(merge.touched(files)) if len(files) <= FILES_MAX else set(files)
+            kept = [path for path in files if path not in touched]
+            rows = merge.merged(sorted(touched))
+        rows.write.parquet(f"file://{staging}")
+        note = {"offset": upto, "copy": target.copy if is_pristine else None, "key": list(target.key)}
+        self._publish(directory, staging, kept, note)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _publish(self, directory: str, staging: str, kept: Iterable[str], state: dict[str, Any]) -> None:
+        """1. The new version is complete and durable. 2. It is current. 3. Old versions go."""
+        name = f"{state['offset']:020d}"
+        for path in kept:
+            os.link(path, os.path.join(staging, os.path.basename(path)))
+        sync_files(staging)
+        write_note(os.path.join(staging, STATE), state)  # 1.
+        version = os.path.join(directory, VERSIONS, name)
+        shutil.rmtree(version, ignore_errors=True)
+        os.rename(staging, version)
+        disk = Disk()
+        disk.sync_directory(os.path.dirname(version))
+        link = os.path.join(directory, f"{CURRENT}.new")
+        if os.path.lexists(link):
+            os.remove(link)
+        os.symlink(os.path.join(VERSIONS, name), link)
+        os.rename(link, os.path.join(directory, CURRENT))  # 2.
+        disk.sync_directory(directory)
+        for old in sorted(os.listdir(os.path.dirname(version)))[:-KEPT]:  # 3.
+            shutil.rmtree(os.path.join(directory, VERSIONS, old))
+
+    def _state(self, directory: str) -> dict[str, Any] | None:
+        return read_note(os.path.join(directory, CURRENT, STATE))
+
+    def _files(self, directory: str) -> list[str]:
+        version = os.path.realpath(os.path.join(directory, CURRENT))
+        return [os.path.join(version, name) for name in data_files(version)]

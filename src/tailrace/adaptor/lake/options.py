@@ -1,0 +1,87 @@
+"""What can be said about a lake."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+from tailrace.adaptor.options import Check, FilePath, Seconds, WriterOptions
+
+if TYPE_CHECKING:
+    from tailrace.deliver.contract import FrameWriter
+
+
+class Keep(StrEnum):
+    """What the lake has of a namespace."""
+
+    CURRENT = "current"
+    HISTORY = "history"
+
+
+class Format(StrEnum):
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+class LakeWriterOptions(WriterOptions):
+    """A directory that holds one table per namespace."""
+
+    on_driver: ClassVar[bool] = True
+
+    path: FilePath
+    """The lake's directory."""
+    keep: Keep = Keep.CURRENT
+    """`current`: one row per key, as it is now. `history`: one row per message, with op, offset and timestamp."""
+    format: Format = Format.PARQUET
+    """`parquet`, or `delta` (needs the extra: pip install 'tailrace[delta]')."""
+    every: Seconds = 2.0
+    """Gather messages for so long, for every batch makes files."""
+    consumer: str = ""
+    """Set by the pipeline: whose offsets the lake records."""
+
+    @property
+    def every_s(self) -> float:
+        return self.every
+
+    def where(self) -> str:
+        return self.path
+
+    def open(self) -> FrameWriter:
+        if self.format is Format.DELTA:
+            from tailrace.adaptor.lake.delta import DeltaLake
+
+            return DeltaLake(self.path, self.keep, self.consumer)
+        if self.keep is Keep.HISTORY:
+            from tailrace.adaptor.lake.history import HistoryLake
+
+            return HistoryLake(self.path)
+        from tailrace.adaptor.lake.current import CurrentLake
+
+        return CurrentLake(self.path)
+
+    def probe(self) -> list[Check]:
+        place = os.path.abspath(self.path)
+        while not os.path.exists(place):
+            place = os.path.dirname(place)
+        is_writable = os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)
+        cure = "" if is_writable else f"make {place} a directory that you may write to"
+        checks = [
+            Check(
+                what="lake directory",
+                ok=is_writable,
+                found=f"{place} can be written to" if is_writable else f"{place} cannot be written to",
+                cure=cure,
+            )
+        ]
+        if self.format is Format.DELTA:
+            checks.append(_probe_delta())
+        return checks
+
+
+def _probe_delta() -> Check:
+    try:
+        import deltalake
+    except ImportError:
+        return Check(what="deltalake", ok=False, found="not installed", cure="pip install 'tailrace[delta]'")
+    return Check(what="deltalake", ok=True, found=f"version {deltalake.__version__}")

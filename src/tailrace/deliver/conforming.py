@@ -1,0 +1,92 @@
+"""Conforming: messages of frames with different columns, put into one common form."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.deliver.messages import Messages
+from tailrace.errors import TailraceError
+from tailrace.log.batch import TIMESTAMP
+from tailrace.message import Op
+
+OP_NAMES: Final = pa.array([op.name.lower() for op in Op], pa.string())
+
+
+def frame_schema(kind: pa.DataType, before: pa.DataType) -> pa.Schema:
+    """The columns of a DataFrame of messages whose data and before are of these types."""
+    columns: dict[str, pa.DataType] = {
+        "offset": pa.int64(),
+        "op": pa.string(),
+        "timestamp": TIMESTAMP,
+        "lsn": pa.int64(),
+        "tx": pa.string(),
+        "namespace": pa.string(),
+        "data": kind,
+        "before": before,
+    }
+    return pa.schema(columns)
+
+
+def conform(messages: Messages, schema: pa.Schema) -> pa.RecordBatch:
+    """Messages as rows of `frame_schema`. Raises when a value does not fit: it would be changed."""
+    rows = messages.rows
+    count = rows.num_rows
+    has_tx = "tx" in rows.schema.names
+    before = messages.before
+    columns: list[pa.Array[Any]] = [
+        messages.offsets(),
+        OP_NAMES.take(messages.ops()),
+        rows.column("timestamp"),
+        rows.column("lsn"),
+        rows.column("tx") if has_tx else pa.nulls(count, pa.string()),
+        pa.repeat(pa.scalar(messages.namespace, pa.string()), count),
+        _fit(messages, "data", messages.data, schema.field("data").type),
+        pa.nulls(count, schema.field("before").type)
+        if before is None
+        else _fit(messages, "before", before, schema.field("before").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _fit(messages: Messages, name: str, column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """A column with another type; a struct field by field, for Arrow would match fields by place."""
+    if column.type == kind:
+        return column
+    if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
+        present = {entry.name: at for at, entry in enumerate(column.type)}
+        children = [
+            _fit(messages, entry.name, pc.struct_field(column, [present[entry.name]]), entry.type)
+            if entry.name in present
+            else pa.nulls(len(column), entry.type)
+            for entry in kind
+        ]
+        mask: Any = column.is_null()
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    try:
+        return _as_text(column) if pa.types.is_string(kind) else column.cast(kind)
+    except pa.ArrowException as error:
+        first = messages.offsets()[0].as_py() if len(messages) else None
+        what = f"field {name} of {messages.namespace} from offset {first} on does not fit {kind}: {error}"
+        raise TailraceError("schema.changed", what, hint="change the field's type with a function") from error
+
+
+def _as_text(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Values as text, those of nested types as JSON."""
+    import orjson
+
+    if pa.types.is_nested(column.type):
+        options = orjson.OPT_NON_STR_KEYS
+        values = [
+            None if value is None else orjson.dumps(value, default=str, option=options).decode()
+            for value in column.to_pylist()
+        ]
+        return pa.array(values, pa.string())
+    return column.cast(pa.string())
+
+
+def ops_of(names: pa.Array[Any]) -> pa.Array[Any]:
+    """The inverse of `OP_NAMES.take`."""
+    return pc.index_in(names, value_set=OP_NAMES).cast(pa.int8())

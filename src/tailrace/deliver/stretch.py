@@ -1,0 +1,131 @@
+"""A stretch of the log: what one batch of a writer covers. It ends where a commit group ends."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from tailrace.deliver.evolution import wider
+from tailrace.errors import TailraceError
+from tailrace.limits import KIB
+from tailrace.log.batch import key_of
+from tailrace.log.frame import Head
+from tailrace.log.segment import Located, Segment
+from tailrace.log.selection import SelectedFrame
+from tailrace.log.view import LogView
+from tailrace.message import Mode, Offset, Op
+from tailrace.namespace import RESERVED
+
+_SCHEMA_BYTES: Final = 16 * KIB
+"""A frame's schema comes first and is rarely longer."""
+
+
+@dataclass(slots=True)
+class Share:
+    """What a stretch has of one namespace."""
+
+    first: Offset
+    end: Offset
+    messages: int = 0
+    bytes: int = 0
+    frames: list[tuple[Offset, Offset, int]] = field(default_factory=list)
+    """The first offset, the end and the bytes of each frame."""
+    is_copy: bool = True
+    """Whether all its messages are rows of one copy."""
+    copy: Offset | None = None
+    """Where a copy begins, when it does so here."""
+    schema: pa.Schema | None = None
+    """What its rows look like, when it was asked for: fields of all frames, each with a type that holds all values."""
+
+    def note(self, head: Head, start: Offset) -> None:
+        """Learn from a frame."""
+        if head.op is Op.NOOP:
+            if head.mode is Mode.COPY:  # the mark of a copy's begin
+                self.copy = head.offset
+                self.is_copy = self.is_copy and not self.frames
+            return
+        self.is_copy = self.is_copy and head.mode is Mode.COPY and head.op is Op.INSERT
+        self.messages += head.messages
+        self.bytes += head.frame_bytes
+        self.end = head.end
+        self.frames.append((max(start, head.offset), head.end, head.frame_bytes))
+
+
+@dataclass(slots=True)
+class Stretch:
+    """From `start` up to, not including, `end`; what no writer gets is not in `shares`."""
+
+    start: Offset
+    end: Offset
+    shares: dict[str, Share] = field(default_factory=dict)
+
+    def written(self) -> dict[str, Share]:
+        """The shares that hold something to write."""
+        return {name: share for name, share in self.shares.items() if share.frames}
+
+
+def measure(
+    view: LogView, start: Offset, namespace: re.Pattern[str], bytes_max: int, *, with_schemas: bool = False
+) -> Stretch:
+    """The stretch from `start` on: at least one commit group, and no more than fits `bytes_max`."""
+    stretch = Stretch(start, start)
+    held = 0
+    for segment, located in view.walk(start):
+        head = located.head
+        if not head.is_hole and is_delivered(head.namespace) and namespace.search(head.namespace):
+            share = stretch.shares.setdefault(head.namespace, Share(max(start, head.offset), head.end))
+            share.note(head, start)
+            held += head.frame_bytes
+            if with_schemas and head.op is not Op.NOOP:
+                share.schema = _unify(share.schema, _schema(segment, located))
+        if head.closes_group or head.is_hole:
+            stretch.end = head.end
+            if held >= bytes_max:
+                break
+    return stretch
+
+
+def is_delivered(namespace: str) -> bool:
+    """Whether writers get messages of a namespace."""
+    return not namespace.startswith(RESERVED)
+
+
+def _schema(segment: Segment, located: Located) -> pa.Schema:
+    head = located.head
+    if not head.is_batch:
+        place = segment.place(located.position, head.offset)
+        return SelectedFrame(head, segment.body_of(located), place, head.offset, head.end).rows().schema
+    begin = located.position + head.head_bytes
+    for size in (_SCHEMA_BYTES, head.body_bytes):
+        try:
+            return ipc.read_schema(pa.py_buffer(segment.bytes_at(begin, min(size, head.body_bytes))))
+        except (pa.ArrowException, OSError, EOFError):
+            continue
+    place = segment.place(located.position, head.offset)
+    raise TailraceError("log.corrupt", "a frame's schema cannot be read", place=place, hint="tailrace log verify")
+
+
+def _unify(known: pa.Schema | None, found: pa.Schema) -> pa.Schema:
+    if known is None or known.equals(found):
+        return found
+    fields = {entry.name: entry for entry in known}
+    for entry in found:
+        if entry.name not in fields:
+            fields[entry.name] = entry
+        elif entry.name in ("data", "before"):
+            fields[entry.name] = _unify_struct(fields[entry.name], entry)
+    metadata: Any = found.metadata if key_of(found) else known.metadata
+    return pa.schema(list(fields.values()), metadata=metadata)
+
+
+def _unify_struct(known: pa.Field[Any], found: pa.Field[Any]) -> pa.Field[Any]:
+    if known.type == found.type:
+        return known
+    inner = {entry.name: entry for entry in known.type}
+    for entry in found.type:
+        inner[entry.name] = wider(inner[entry.name], entry) if entry.name in inner else entry
+    return pa.field(known.name, pa.struct(list(inner.values())))

@@ -1,0 +1,103 @@
+"""What a task does for delivery: read a range of the log, apply the functions, write, commit."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.deliver.contract import Target, Writer
+from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
+from tailrace.deliver.gathering import gathered
+from tailrace.deliver.messages import Messages, messages_of
+from tailrace.errors import TailraceError
+from tailrace.log.reader import LogReader
+from tailrace.log.selection import Selection
+from tailrace.message import Offset
+from tailrace.pipeline.spec import SchemaPolicy
+
+if TYPE_CHECKING:
+    from tailrace.adaptor.options import WriterOptions
+    from tailrace.spark.tasks import Receipt
+    from tailrace.transform.chain import Chain
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverItem:
+    """A range of the log, and which of its namespaces."""
+
+    start: Offset
+    end: Offset
+    namespaces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverRange:
+    """Writes ranges of one log to one destination."""
+
+    log: str
+    options: WriterOptions
+    chain: Chain
+    policy: SchemaPolicy
+    schemas: dict[str, str] = field(default_factory=dict)
+    skipped: frozenset[int] = frozenset()
+    """Offsets that an operator has acknowledged."""
+
+    def __call__(self, item: DeliverItem) -> Receipt:
+        evolution = Evolution(self.policy, decode_schemas(self.schemas))
+        written: Counter[str] = Counter()
+        writer = open_writer(self.options)
+        try:
+            for messages in gathered(self._stream(writer, item)):
+                admitted = evolution.admit(messages)
+                write(writer, evolution.known[messages.namespace], admitted)
+                written[messages.namespace] += len(admitted)
+            writer.commit(Offset(item.end - 1))
+        finally:
+            writer.close()
+        return {"written": dict(written), "schemas": encode_schemas(evolution.known), "news": evolution.news}
+
+    def _stream(self, writer: Writer, item: DeliverItem) -> Iterator[Messages]:
+        applied: dict[str, Offset | None] = {}
+        for messages in read_range(self.log, item, self.skipped):
+            if messages.namespace not in applied:
+                applied[messages.namespace] = writer.applied(messages.namespace)
+            done = applied[messages.namespace]
+            yield self.chain.apply(messages if done is None else messages.after(done))
+
+
+def read_range(log: str, item: DeliverItem, skipped: frozenset[int] = frozenset()) -> Iterator[Messages]:
+    """The messages of a range of the log, but for those to be skipped."""
+    names = "|".join(re.escape(name) for name in item.namespaces)
+    selection = Selection(namespace=re.compile(rf"\A(?:{names})\Z"))
+    for frame in LogReader(log).frames(item.start, item.end, selection):
+        messages = messages_of(frame)
+        if skipped:
+            known: Any = pa.array(sorted(skipped), pa.int64())
+            messages = messages.filter(pc.invert(pc.is_in(messages.offsets(), value_set=known)))
+        yield messages
+
+
+def write(writer: Writer, known: pa.Schema, messages: Messages) -> None:
+    """Let a writer have messages, and know their fields first. What it raises names the messages."""
+    first, last = messages.offsets()[0].as_py(), messages.offsets()[-1].as_py()
+    try:
+        writer.prepare(Target(messages.namespace, known, messages.key))
+        writer.write(messages)
+    except TailraceError:
+        raise
+    except Exception as error:
+        what = f"offsets {first} to {last} of {messages.namespace} were refused: {type(error).__name__}: {error}"
+        raise TailraceError("destination.refused", what, hint=f"tailrace log show {first}") from error
+
+
+def open_writer(options: WriterOptions) -> Writer:
+    """The writer of a destination that is written in tasks."""
+    writer: Any = options.open()
+    found: Writer = writer
+    return found

@@ -1,0 +1,247 @@
+"""Running a pipeline: one stream per reader and per writer, watched until the end."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from tailrace.deliver.delivery import Delivery
+from tailrace.errors import TailraceError
+from tailrace.log.commitlog import CommitLog, LogConfig
+from tailrace.log.reader import LogReader
+from tailrace.message import Offset
+from tailrace.pipeline.shutdown import Shutdown
+from tailrace.source.capture import Capture
+from tailrace.spark.session import SparkConfig, start
+from tailrace.spark.tasks import run_tasks
+from tailrace.spark.turns import Turns
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.pipeline.spec import PipelineSpec
+
+RUN_DIRECTORY: Final = "run"
+"""Beside the segments: what only lives while a pipeline runs, and Spark's log."""
+LOOK_EVERY_S: Final = 0.1
+
+
+class Until(StrEnum):
+    """When a run ends by itself."""
+
+    STOPPED = "stopped"
+    """Never."""
+    ONCE = "once"
+    """When everything that was in the source is delivered."""
+    CAUGHT_UP = "caught up"
+    """When at some moment nothing is left to read or to deliver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run has done."""
+
+    captured: dict[str, int]
+    delivered: dict[str, dict[str, int]]
+    """By writer and namespace."""
+    end: Offset
+    seconds: float
+    errors: list[TailraceError] = field(default_factory=list)
+    drained: bool = True
+    """Whether all writers that did not fail have everything the log has."""
+
+
+class Watcher:
+    """What a run tells while it runs. This one keeps quiet."""
+
+    def say(self, text: str) -> None:
+        """Something worth a line has happened."""
+
+    def began(self, running: Running) -> None:
+        """Everything has been opened; `running` can be looked at from now on, at any time."""
+
+    def look(self, running: Running) -> None:
+        """Called a few times a second."""
+
+    def ended(self, summary: Summary) -> None:
+        """The last call."""
+
+
+@dataclass(slots=True)
+class Running:
+    """The parts of a pipeline at work."""
+
+    spec: PipelineSpec
+    log: CommitLog
+    capture: Capture
+    deliveries: list[Delivery]
+    streams: dict[str, Turns] = field(default_factory=dict)
+
+
+def run(
+    spec: PipelineSpec,
+    until: Until = Until.STOPPED,
+    *,
+    watcher: Watcher | None = None,
+    shutdown: Shutdown | None = None,
+    session: SparkSession | None = None,
+    retry_hint: str = "run the pipeline again",
+) -> Summary:
+    """Run a pipeline until it ends or somebody asks for the end. Errors of single writers are in the summary."""
+    watcher = watcher or Watcher()
+    shutdown = shutdown or Shutdown()
+    began = time.monotonic()
+    config = LogConfig(segment_bytes=spec.segment_bytes, sync_every_s=spec.sync_every_s)
+    with ExitStack() as stack:
+        log = stack.enter_context(CommitLog.open(spec.log, config))
+        directory = os.path.join(log.directory, RUN_DIRECTORY)
+        spark = session or _start(spec, directory, watcher)
+        runner = _Runner(spec, until, log, spark, directory, watcher, shutdown, retry_hint)
+        stack.callback(runner.close)
+        stack.enter_context(shutdown.listening(watcher.say))
+        runner.open()
+        runner.watch()
+        summary = runner.summary(time.monotonic() - began)
+    watcher.ended(summary)
+    if session is None:
+        spark.stop()
+    return summary
+
+
+def _start(spec: PipelineSpec, directory: str, watcher: Watcher) -> SparkSession:
+    watcher.say("starting Spark")
+    slots = (os.cpu_count() or 2) + 1 + len(spec.writes)
+    return start(SparkConfig(directory, spec.master, slots, spec.spark))
+
+
+class _Runner:
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        until: Until,
+        log: CommitLog,
+        spark: SparkSession,
+        directory: str,
+        watcher: Watcher,
+        shutdown: Shutdown,
+        retry_hint: str,
+    ) -> None:
+        self._until = until
+        self._watcher = watcher
+        self._shutdown = shutdown
+        self._stop_reading = threading.Event()
+        self._stop_writing = threading.Event()
+        capture = Capture(
+            spec.read.options,
+            spec.read.namespace,
+            log,
+            lambda work, items: run_tasks(spark, "read", work, items),
+            stop=self._stop_reading,
+            report=watcher.say,
+            poll_s=spec.poll_s,
+            parallel=spec.read.parallel,
+            once=until is Until.ONCE,
+        )
+        deliveries = [
+            Delivery(write, log, spark, stop=self._stop_writing, report=watcher.say, retry_hint=retry_hint)
+            for write in spec.writes
+        ]
+        self._running = Running(spec, log, capture, deliveries)
+        self._reading = Turns(spark, "read", capture.turn, directory)
+        self._writing = [Turns(spark, d.spec.name, d.turn, directory) for d in deliveries]
+
+    def open(self) -> None:
+        """Writers first: from then on the log keeps for them what is captured."""
+        for delivery in self._running.deliveries:
+            delivery.open()
+            self._say_where(delivery)
+        self._running.capture.open()
+        self._running.streams = {turns.name: turns for turns in (self._reading, *self._writing)}
+        for turns in self._running.streams.values():
+            turns.start()
+        self._watcher.began(self._running)
+
+    def watch(self) -> None:
+        """Until the end: by itself, by a signal, or because nothing can go on."""
+        while not self._is_over():
+            self._shutdown.asked.wait(LOOK_EVERY_S)
+            for turns in self._running.streams.values():
+                turns.look()
+            self._watcher.look(self._running)
+            if self._shutdown.asked.is_set():
+                break
+        self._drain()
+
+    def close(self) -> None:
+        self._stop_reading.set()
+        self._stop_writing.set()
+        for turns in self._running.streams.values():
+            turns.stop()
+        self._running.capture.close()
+        for delivery in self._running.deliveries:
+            delivery.close()
+
+    def summary(self, seconds: float) -> Summary:
+        running = self._running
+        end = running.log.next_offset
+        live = [d for d, turns in zip(running.deliveries, self._writing, strict=True) if turns.error is None]
+        return Summary(
+            captured=dict(running.capture.stats.messages),
+            delivered={d.spec.name: dict(d.stats.written) for d in running.deliveries},
+            end=end,
+            seconds=seconds,
+            errors=[turns.error for turns in running.streams.values() if turns.error is not None],
+            drained=all(delivery.next_offset >= end for delivery in live),
+        )
+
+    def _is_over(self) -> bool:
+        if all(turns.ended.is_set() for turns in self._writing):
+            return True  # there is nobody to read for
+        if self._reading.ended.is_set():
+            return True
+        return self._until is Until.CAUGHT_UP and self._is_caught_up()
+
+    def _is_caught_up(self) -> bool:
+        """Read the log's end first: what is captured after that does not count."""
+        running = self._running
+        is_idle = running.capture.is_idle
+        end = running.log.next_offset
+        going_on = [d for d, t in zip(running.deliveries, self._writing, strict=True) if not t.ended.is_set()]
+        return is_idle and all(delivery.next_offset >= end for delivery in going_on)
+
+    def _drain(self) -> None:
+        """Stop reading; let the writers have what is in the log, but not for ever when somebody waits for the end."""
+        asked_s = time.monotonic()
+        self._stop_reading.set()
+        self._reading.ended.wait(self._running.spec.shutdown_s)
+        for delivery in self._running.deliveries:
+            delivery.until = self._running.log.next_offset
+        while not all(turns.ended.is_set() for turns in self._writing):
+            self._watcher.look(self._running)
+            for turns in self._writing:
+                turns.look()
+            if self._shutdown.asked.is_set():
+                left_s = asked_s + self._running.spec.shutdown_s - time.monotonic()
+                if left_s <= 0:
+                    self._watcher.say("the time for a clean end is over; what is left is delivered next time")
+                    return
+            time.sleep(LOOK_EVERY_S)
+
+    def _say_where(self, delivery: Delivery) -> None:
+        """On start it is told from where it resumes, and what may be repeated (I4)."""
+        end = LogReader(self._running.log.directory).next_offset
+        behind = end - delivery.next_offset
+        where = f"writer {delivery.spec.name}: resumes at offset {delivery.next_offset}"
+        if delivery.next_offset == 0 and end == 0:
+            self._watcher.say(f"writer {delivery.spec.name}: starts with an empty log")
+        elif behind:
+            self._watcher.say(
+                f"{where}; {behind} messages of the log follow, those written but not recorded are repeated"
+            )
+        else:
+            self._watcher.say(f"{where}; nothing is repeated")

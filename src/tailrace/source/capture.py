@@ -1,0 +1,261 @@
+"""Capture: a reader's copy and changes into the log, one commit group per turn.
+
+Every turn, in this order, which makes the handoff from copy to changes one without a gap:
+
+1. Take the position at which the source's changes end now.
+2. Read the changes up to it, and, only after 1, some pieces of tables that are not copied yet.
+3. Append all of it as one group, the changes first, together with the bookmark that says so.
+4. When the group is durable, let the source forget the changes (I2).
+
+A piece that is read after the position of its turn is at least as new as the changes before it in the log, and every
+later change comes in a later group. So whoever applies the log in order ends with the source's state.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from tailrace.errors import TailraceError
+from tailrace.log.batch import Batch, batches_of
+from tailrace.log.reader import LogReader
+from tailrace.log.staging import Staged
+from tailrace.message import Message, Micros, Mode, Op
+from tailrace.namespace import RESERVED
+from tailrace.source.bookmark import BookmarkHold, bookmark, load_progress
+from tailrace.source.contract import Reader, Table
+from tailrace.source.phase import Phase, Progress, TableProgress
+from tailrace.source.task import CaptureItem, StagePieces
+
+if TYPE_CHECKING:
+    from tailrace.adaptor.options import ReaderOptions
+    from tailrace.log.commitlog import CommitLog
+    from tailrace.spark.tasks import Outcome
+
+BATCH_PREFIX: Final = "capture-"
+DISCOVER_EVERY_S: Final = 5.0
+FORGET_EVERY_S: Final = 1.0
+
+Run = Callable[[Callable[[CaptureItem], Mapping[str, Any]], list[CaptureItem]], "Outcome"]
+"""Does the work of a turn in tasks."""
+
+
+@dataclass(slots=True)
+class CaptureStats:
+    """What was captured since the start."""
+
+    messages: Counter[str] = field(default_factory=Counter)
+    """By namespace."""
+    groups: int = 0
+    last_s: float = 0.0
+
+
+class Capture:
+    """One source, read into one log. `open`, then `turn` until it returns False, then `close`."""
+
+    def __init__(
+        self,
+        options: ReaderOptions,
+        namespace: re.Pattern[str],
+        log: CommitLog,
+        run: Run,
+        *,
+        stop: threading.Event,
+        report: Callable[[str], None],
+        poll_s: float = 0.1,
+        parallel: int | None = None,
+        once: bool = False,
+    ) -> None:
+        self.stats = CaptureStats()
+        self.is_idle = False
+        """Whether the last turn found nothing to do."""
+        self.progress = Progress()
+        self._options = options
+        self._namespace = namespace
+        self._log = log
+        self._run = run
+        self._stop = stop
+        self._report = report
+        self._poll_s = poll_s
+        self._pieces_per_turn = 2 * (parallel or os.cpu_count() or 2)
+        self._once = once
+        self._reader: Reader | None = None
+        self._hold: BookmarkHold | None = None
+        self._discovered_s = 0.0
+        self._forgot_s = 0.0
+
+    @property
+    def reader(self) -> Reader:
+        if self._reader is None:
+            raise TailraceError("source.unreachable", "the source was not opened", hint="open it first")
+        return self._reader
+
+    def open(self) -> None:
+        """Find out where the last run ended, and what there is to copy."""
+        for batch_id in self._log.staging.waiting():
+            if batch_id.startswith(BATCH_PREFIX):
+                self._log.staging.discard(batch_id)  # of a turn that never ended
+        self._hold = BookmarkHold(self._log.directory)
+        self.progress = load_progress(LogReader(self._log.directory))
+        self._reader = self._options.open()
+        self._discover(is_start=True)
+
+    def turn(self) -> bool:
+        """One turn; False when everything that was asked for is in the log."""
+        if time.monotonic() - self._discovered_s >= DISCOVER_EVERY_S:
+            self._discover()
+        position = self.reader.position()  # 1.
+        pieces = self.reader.plan_changes(self.progress.position or {}, position)
+        items = [CaptureItem(number, piece) for number, piece in enumerate(pieces)]
+        items += self._copies(len(items))
+        self.is_idle = self.is_idle and not items
+        if items:
+            self._capture(items, position)
+        self.is_idle = not items
+        is_last = self._once and not any(item.namespace for item in items)
+        if not items or is_last or time.monotonic() - self._forgot_s >= FORGET_EVERY_S:
+            self._forget()
+        if is_last or self._stop.is_set():
+            return False
+        if not items:
+            self._stop.wait(self._poll_s)
+        return not self._stop.is_set()
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = None
+
+    def _copies(self, first: int) -> list[CaptureItem]:
+        """The pieces that are to be copied next."""
+        waiting = [
+            (namespace, number)
+            for namespace, table in self.progress.tables.items()
+            if table.phase is Phase.COPY
+            for number in table.missing()
+        ]
+        return [
+            CaptureItem(first + at, self.progress.plans[namespace][number], namespace, number)
+            for at, (namespace, number) in enumerate(waiting[: self._pieces_per_turn])
+        ]
+
+    def _capture(self, items: list[CaptureItem], position: Mapping[str, Any]) -> None:
+        batch_id = f"{BATCH_PREFIX}{secrets.token_hex(6)}"
+        work = StagePieces(self._options, self._log.directory, batch_id, self._log.config.codec)
+        try:
+            receipts = self._run(work, items).all()  # 2.
+        except TailraceError:
+            self._log.staging.discard(batch_id)
+            raise
+        after = self._after(items, receipts, position)
+        with self._log.group() as group:  # 3.
+            for receipt in receipts:
+                for head, body in self._log.staging.frames(batch_id, Staged(**receipt["staged"])):
+                    group.add_frame(head, body)
+            for batch in self._epilogue(after):
+                group.add(batch)
+        self._log.staging.discard(batch_id)
+        self.progress = after
+        self._note(receipts)
+
+    def _after(
+        self, items: list[CaptureItem], receipts: list[Mapping[str, Any]], position: Mapping[str, Any]
+    ) -> Progress:
+        tables = dict(self.progress.tables)
+        for item, receipt in zip(items, receipts, strict=True):
+            rows: Mapping[str, int] = receipt["rows"]
+            if item.namespace is not None:
+                known = tables[item.namespace]
+                done = known.with_pieces([item.piece_number], sum(rows.values()))
+                tables[item.namespace] = replace(done, phase=Phase.COMPLETE) if done.is_copied else done
+                continue
+            for namespace in rows:
+                if namespace in tables and tables[namespace].phase is Phase.COMPLETE:
+                    tables[namespace] = replace(tables[namespace], phase=Phase.SYNC)
+        plans = {name: plan for name, plan in self.progress.plans.items() if tables[name].phase is Phase.COPY}
+        return Progress(position, tables, plans)
+
+    def _epilogue(self, after: Progress) -> list[Batch]:
+        """What follows the data in a group: a mark for each namespace whose copy is complete, and the bookmark."""
+        now = _now()
+        completed = [
+            Message(Op.NOOP, now, name, None)
+            for name, table in after.tables.items()
+            if table.phase is not Phase.COPY and self.progress.tables[name].phase is Phase.COPY
+        ]
+        return [*batches_of(completed, Mode.COMPLETE), *bookmark(self.progress, after, now)]
+
+    def _discover(self, *, is_start: bool = False) -> None:
+        """Notice tables that are new or have new columns: they are copied, from now on their changes are noted."""
+        self._discovered_s = time.monotonic()
+        found = {table.namespace: table for table in self.reader.tables() if self._is_wanted(table.namespace)}
+        changed = {name: table for name, table in found.items() if self._is_changed(table)}
+        gone = self.progress.tables.keys() - found.keys()
+        is_first = self.progress.position is None
+        if changed or is_start:
+            self.reader.install(list(found.values()))
+        if not changed and not gone and not is_first:
+            return
+        position = self.progress.position if not is_first else self.reader.position()
+        tables = {name: table for name, table in self.progress.tables.items() if name not in gone}
+        plans = {name: plan for name, plan in self.progress.plans.items() if name not in gone}
+        for name in sorted(gone):
+            self._report(f"{name}: no longer in the source; what the log has of it stays")
+        for name, table in changed.items():
+            added = self._added(table)
+            if name in tables and not added:
+                tables[name] = replace(tables[name], columns=tuple(table.schema.names))
+                self._report(f"{name}: columns are now {', '.join(table.schema.names)}")
+                continue
+            if name in tables:
+                self._report(f"{name}: new column {', '.join(added)}; it is copied again")
+            elif not is_first:
+                self._report(f"{name}: new, it is copied")
+            plan = self.reader.plan_copy(table)
+            phase = Phase.COPY if plan else Phase.COMPLETE
+            tables[name] = TableProgress(phase, tuple(table.schema.names), len(plan), rows=table.rows)
+            if plan:
+                plans[name] = plan
+        planned = Progress(position, tables, plans)
+        now = _now()
+        begun = [Message(Op.NOOP, now, name, None) for name in plans if name in changed]
+        self._log.append([*batches_of(begun, Mode.COPY), *bookmark(self.progress, planned, now)])
+        self.progress = planned
+
+    def _is_wanted(self, namespace: str) -> bool:
+        return not namespace.startswith(RESERVED) and self._namespace.search(namespace) is not None
+
+    def _is_changed(self, table: Table) -> bool:
+        known = self.progress.tables.get(table.namespace)
+        return known is None or known.columns != tuple(table.schema.names)
+
+    def _added(self, table: Table) -> list[str]:
+        known = self.progress.tables.get(table.namespace)
+        return [] if known is None else [name for name in table.schema.names if name not in known.columns]
+
+    def _note(self, receipts: list[Mapping[str, Any]]) -> None:
+        for receipt in receipts:
+            self.stats.messages.update(receipt["rows"])
+        self.stats.groups += 1
+        self.stats.last_s = time.monotonic()
+
+    def _forget(self) -> None:
+        self._forgot_s = time.monotonic()
+        if self.progress.position is not None:
+            self.reader.forget(self.progress.position)  # 4.
+        if self._hold is not None:
+            self._hold.renew()
+
+
+def _now() -> Micros:
+    return Micros(time.time_ns() // 1000)

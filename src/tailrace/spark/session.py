@@ -1,0 +1,144 @@
+"""How Spark is started: quietly, with few features, and with what makes small batches fast."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import TYPE_CHECKING, Final
+
+from tailrace.errors import Place, TailraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_NAME: Final = "spark.log"
+
+_CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.app.name": "tailrace",
+    "spark.driver.memory": "1g",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.adaptive.enabled": "false",  # small plans: deciding costs more than it saves
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.legacy.parquet.nanosAsLong": "false",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.session.timeZone": "UTC",
+    # Our own offsets are the truth, so that a checkpoint need not survive anything (docs/decisions/006).
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_LOCAL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.python.daemon.module": "tailrace.spark.daemon",
+}
+_STARTING: Final = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkConfig:
+    """Which Spark to use."""
+
+    directory: str
+    """Where Spark may leave files: its log, and checkpoints that live as long as the session."""
+    master: str | None = None
+    """None: this machine."""
+    slots: int = 4
+    """How many tasks may run at a time on this machine. More than cores, for tasks often wait for others."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings that win over ours."""
+
+    @property
+    def is_local(self) -> bool:
+        return self.master is None or self.master.startswith("local[") or self.master == "local"
+
+    @property
+    def log_path(self) -> str:
+        return os.path.join(self.directory, LOG_NAME)
+
+
+def start(config: SparkConfig) -> SparkSession:
+    """A session; the one there is when this process has one already. Spark's own words go to `config.log_path`."""
+    _check_java()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        what = f"PySpark is not installed: {error}"
+        raise TailraceError("spark.unavailable", what, hint="pip install 'tailrace[spark]'") from error
+    os.makedirs(config.directory, exist_ok=True)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if config.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # a worker that dies is replaced: local mode would give up at the first failure
+    builder = SparkSession.builder.master(config.master or f"local[{config.slots},4]")
+    for name, value in _settings(config).items():
+        builder = builder.config(name, value)
+    with _STARTING, _quiet(config.log_path):
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            what = f"Spark did not start: {fold(error)}"
+            place = Place(config.log_path)
+            raise TailraceError("spark.unavailable", what, place=place, hint="look into the file") from error
+    if not config.is_local:
+        from tailrace.spark.shipping import ship
+
+        ship(session, config.directory)
+    return session
+
+
+def fold(error: BaseException) -> str:
+    """An error of Spark's without the stack traces of two languages: its last cause, in one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith(("at ", "File ", "Traceback", "~", "^", "..."))]
+    causes = [line for line in told if line.startswith("Caused by:")]
+    chosen = causes[-1].removeprefix("Caused by:").strip() if causes else (told[0] if told else type(error).__name__)
+    return chosen[:500]
+
+
+def _settings(config: SparkConfig) -> dict[str, str]:
+    chosen = {**_SETTINGS, "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))}
+    if config.is_local:
+        chosen |= _LOCAL_SETTINGS
+    properties = files("tailrace.spark").joinpath("log4j2.properties")
+    chosen["spark.driver.extraJavaOptions"] = (
+        f"-Dlog4j2.configurationFile=file:{properties} -Dtailrace.spark.log={config.log_path}"
+        " -XX:+UseParallelGC -XX:-UsePerfData"
+    )
+    return {**chosen, **config.settings}
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not shutil.which(os.path.join(home, "bin", "java") if home else "java"):
+        where = f"under JAVA_HOME={home}" if home else "on the PATH"
+        what = f"Spark needs Java 17 or 21, and there is none {where}"
+        raise TailraceError("spark.unavailable", what, hint="apt-get install openjdk-17-jre-headless")
+
+
+@contextlib.contextmanager
+def _quiet(path: str) -> Iterator[None]:
+    """The JVM inherits our stderr when it starts and keeps it; so give it a file instead."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        for descriptor in (*kept, target):
+            os.close(descriptor)
