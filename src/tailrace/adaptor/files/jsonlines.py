@@ -1,0 +1,222 @@
+"""JSON lines as columns, every value exactly as it was.
+
+Arrow's own parser is fast but guesses: it takes text for timestamps and rounds numbers, and a line that is only `null`
+can crash it. So it gets blocks that look plain, with the types of the documents before them, and its result is taken
+only where nothing was rounded. Everything else is parsed line by line, and teaches the types for the next block.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from tailrace.adaptor.files.columns import EXACT_MAX, Document, batches_of_documents, is_json_text
+from tailrace.adaptor.files.lines import LINE_BYTES_MAX, Block, malformed, too_long
+
+_SAMPLE_BYTES: Final = 64 * 1024
+_DEPTH_MAX: Final = 200
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+"""What might be a whole number beyond 64 bits, which orjson would round."""
+_FAILURES_MAX: Final = 3
+"""After so many blocks in a row for which the fast parser did not do, it is not tried any more."""
+
+_log = logging.getLogger(__name__)
+
+
+class JsonLines:
+    """Parses blocks of one file, in order."""
+
+    def __init__(self, path: str, *, keep_missing: bool, skip_malformed: bool) -> None:
+        self._path = path
+        self._keep_missing = keep_missing
+        self._skip_malformed = skip_malformed
+        self._types: pa.Schema | None = None
+        self._failures = 0
+        self.skipped = 0
+        """How many lines were left out."""
+
+    def batches(self, block: Block) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The documents of a block, each batch with the place where it begins."""
+        if self._types is None and len(block.text) > 2 * _SAMPLE_BYTES:
+            cut = block.text.find(b"\n", _SAMPLE_BYTES) + 1
+            if 0 < cut < len(block.text):
+                yield from self.batches(Block(block.start, block.text[:cut]))
+                block = Block(block.start + cut, block.text[cut:])
+        rows = self._parse_fast(block)
+        if rows is not None:
+            self._failures = 0
+            yield block.start, rows
+            return
+        yield from self._parse_lines(block)
+
+    def _parse_fast(self, block: Block) -> pa.RecordBatch | None:
+        """The block by Arrow's parser; None when it cannot, or would not be exact."""
+        if self._types is None or self._keep_missing or self._failures >= _FAILURES_MAX:
+            return None
+        self._failures += 1
+        lines = _plain_lines(block.text)
+        if lines is None:
+            return None
+        size = len(block.text) + 1
+        source: Any = pa.BufferReader(block.text)
+        try:
+            table = arrow_json.read_json(
+                source,
+                arrow_json.ReadOptions(use_threads=False, block_size=size),
+                arrow_json.ParseOptions(explicit_schema=self._types, unexpected_field_behavior="error"),
+            )
+        except pa.ArrowInvalid:
+            return None
+        if table.num_rows != lines or not all(_is_exact(column) for column in table.columns):
+            return None
+        return table.combine_chunks().to_batches()[0]
+
+    def _parse_lines(self, block: Block) -> Iterator[tuple[int, pa.RecordBatch]]:
+        documents = list(self._documents(block))
+        at = block.start
+        for rows in batches_of_documents(documents, keep_missing=self._keep_missing):
+            if rows.num_rows:
+                self._learn(rows.schema)
+                yield at, rows
+                at += rows.num_rows
+
+    def _documents(self, block: Block) -> Iterator[Document]:
+        at = block.start
+        has_long_numbers = _LONG_NUMBER.search(block.text) is not None
+        for line in block.text.split(b"\n"):
+            if line and not line.isspace():
+                try:
+                    yield _document(line, has_long_numbers and _LONG_NUMBER.search(line) is not None)
+                except ValueError as error:
+                    self._refuse(at, str(error), line)
+            at += len(line) + 1
+
+    def _refuse(self, at: int, why: str, line: bytes) -> None:
+        error = too_long(self._path, at) if len(line) > LINE_BYTES_MAX else malformed(self._path, at, why, line)
+        if not self._skip_malformed:
+            raise error
+        self.skipped += 1
+        _log.warning("left out: %s", error.what, extra={"file": self._path, "byte": at})
+
+    def _learn(self, schema: pa.Schema) -> None:
+        """The types for the next block: those of this one, and of fields that it did not have."""
+        known = {} if self._types is None else {field.name: field for field in self._types}
+        for field in schema:
+            if is_json_text(field):
+                known.pop(field.name, None)
+            else:
+                known[field.name] = _merge(known.get(field.name), field)
+        self._types = pa.schema(list(known.values()))
+
+
+def _plain_lines(text: bytes) -> int | None:
+    """How many documents there are if there is one on each line and nothing else; None when it is not so plain.
+
+    A line that begins with { after one that ended with } cannot continue it, so each line holds whole documents; how
+    many, the number of rows will tell.
+    """
+    if not text.isascii():
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            return None
+    octets = np.frombuffer(text, np.uint8)
+    newlines = np.flatnonzero(octets == 10)
+    if not len(newlines) or newlines[-1] != len(octets) - 1 or newlines[0] == 0:
+        return None
+    begins = np.concatenate(([0], newlines[:-1] + 1))
+    ends = newlines - 1
+    ends = np.where(octets[ends] == 13, np.maximum(ends - 1, 0), ends)
+    if not (octets[begins] == ord("{")).all() or not (octets[ends] == ord("}")).all():
+        return None
+    return len(newlines)
+
+
+def _is_exact(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> bool:
+    """Whether no whole number can have been rounded, nor anything been taken that is no JSON number."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        largest = pc.max(pc.abs(column)).as_py()
+        has_nan = bool(pc.any(pc.is_nan(column)).as_py())
+        return not has_nan and (largest is None or largest < EXACT_MAX)
+    if pa.types.is_struct(kind):
+        return all(_is_exact(pc.struct_field(column, [at])) for at in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return _is_exact(pc.list_flatten(column))
+    return True
+
+
+def _document(line: bytes, has_long_number: bool) -> Document:
+    """The document of a line; ValueError when there is none."""
+    if line.count(b"[") + line.count(b"{") > _DEPTH_MAX and _depth(line) > _DEPTH_MAX:
+        raise ValueError(f"the document is nested deeper than {_DEPTH_MAX}")
+    document = _loads_exactly(line) if has_long_number else _loads(line)
+    if type(document) is not dict:
+        raise ValueError("the line is not a document")
+    return document
+
+
+def _loads(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return _loads_exactly(line)
+
+
+def _loads_exactly(line: bytes) -> Any:
+    """Slower, for half surrogate pairs and numbers of any length."""
+    return json.loads(
+        line.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_document_of_pairs
+    )
+
+
+def _document_of_pairs(pairs: list[tuple[str, Any]]) -> Document:
+    for name, _ in pairs:
+        name.encode()
+    return dict(pairs)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text)
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text[:40]} is no number that a double can hold")
+
+
+def _depth(line: bytes) -> int:
+    """How deep brackets are nested; those within text count too."""
+    deepest = depth = 0
+    for bracket in re.findall(rb"[][{}]", line):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _merge(known: pa.Field[Any] | None, found: pa.Field[Any]) -> pa.Field[Any]:
+    """A field that fits what was known and what was found; where they differ, what was found last."""
+    if known is None or pa.types.is_null(known.type):
+        return found
+    if pa.types.is_null(found.type):
+        return known
+    if pa.types.is_floating(known.type) and pa.types.is_integer(found.type):
+        return known
+    if pa.types.is_struct(known.type) and pa.types.is_struct(found.type):
+        fields = {field.name: field for field in known.type}
+        for field in found.type:
+            fields[field.name] = _merge(fields.get(field.name), field)
+        return pa.field(found.name, pa.struct(list(fields.values())))
+    if pa.types.is_list(known.type) and pa.types.is_list(found.type):
+        return pa.field(found.name, pa.list_(_merge(known.type.value_field, found.type.value_field)))
+    return found

@@ -1,0 +1,86 @@
+"""Marks: how far each file was read, and whether it is still the same file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from tailrace.adaptor.files.formats import Format
+from tailrace.adaptor.files.lines import end_of_lines, end_of_records
+from tailrace.adaptor.files.listing import Found
+from tailrace.adaptor.files.options import FilesReaderOptions
+from tailrace.log.disk import read_exactly
+from tailrace.log.frame import crc32
+
+_END_BYTES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A file that was read up to `size`."""
+
+    size: int
+    id: int
+    """The file's inode."""
+    ends: int
+    """A checksum of the first and the last bytes before `size`: whoever appends does not change it."""
+
+    def to_json(self) -> dict[str, int]:
+        return {"size": self.size, "id": self.id, "ends": self.ends}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Mark:
+        return cls(stored["size"], stored["id"], stored["ends"])
+
+
+def mark_of(path: str, file: Found, options: FilesReaderOptions) -> Mark | None:
+    """How far a file can be read now; None when it is gone or not complete yet."""
+    try:
+        with open(path, "rb") as opened:
+            if file.content.format is Format.PARQUET and not _has_footer(path):
+                return None
+            size = _readable_bytes(opened.fileno(), path, file, options)
+            return Mark(size, file.stat.st_ino, checksum_of_ends(opened.fileno(), size))
+    except FileNotFoundError:
+        return None
+
+
+def _readable_bytes(fd: int, path: str, file: Found, options: FilesReaderOptions) -> int:
+    """Files of lines are read to the end of the last complete one, unless nothing more is waited for."""
+    size = file.stat.st_size
+    if not options.tail or not file.content.is_appendable:
+        return size
+    if file.content.format is Format.CSV and options.csv.quoted_newlines:
+        return end_of_records(fd, size, path, options.csv.quote.encode())
+    return end_of_lines(fd, size, path)
+
+
+def checksum_of_ends(fd: int, size: int) -> int:
+    """The checksum for `Mark.ends`."""
+    head = read_exactly(fd, min(size, _END_BYTES), 0)
+    tail_at = max(0, size - _END_BYTES)
+    return crc32(head + read_exactly(fd, size - tail_at, tail_at))
+
+
+def is_unchanged(path: str, mark: Mark) -> bool:
+    """Whether what was there when the mark was made is there still, perhaps with more behind it."""
+    try:
+        with open(path, "rb") as opened:
+            fd = opened.fileno()
+            return os.fstat(fd).st_size >= mark.size and checksum_of_ends(fd, mark.size) == mark.ends
+    except FileNotFoundError:
+        return False
+
+
+def _has_footer(path: str) -> bool:
+    try:
+        with closing(parquet.ParquetFile(path)):
+            return True
+    except pa.ArrowInvalid:
+        return False

@@ -1,0 +1,61 @@
+"""Parquet files: pieces are runs of row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from tailrace.errors import Place, TailraceError
+
+_BATCH_ROWS: Final = 1 << 16
+
+
+def divide_row_groups(path: str, piece_bytes: int) -> list[dict[str, int]]:
+    """Runs of row groups of about a size, `first_group` to before `end_group`; `row` is the first row's number."""
+    with _opened(path) as file:
+        groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
+    runs: list[dict[str, int]] = []
+    row = run_bytes = 0
+    for at, group in enumerate(groups):
+        if not runs or run_bytes + group.total_byte_size > piece_bytes:
+            runs.append({"first_group": at, "end_group": at, "row": row})
+            run_bytes = 0
+        runs[-1]["end_group"] = at + 1
+        run_bytes += group.total_byte_size
+        row += group.num_rows
+    return runs
+
+
+def read_row_groups(path: str, first: int, end: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a run of row groups."""
+    with _opened(path) as file:
+        groups = list(range(first, end))
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, use_threads=False):
+            yield _plain(batch)
+
+
+def schema_of(path: str) -> pa.Schema:
+    """The columns of a file."""
+    with _opened(path) as file:
+        empty = pa.RecordBatch.from_pylist([], schema=file.schema_arrow)
+        return _plain(empty).schema
+
+
+def _opened(path: str) -> closing[parquet.ParquetFile]:
+    try:
+        return closing(parquet.ParquetFile(path))
+    except pa.ArrowInvalid as error:
+        what = f"the file is not Parquet: {error}"
+        raise TailraceError("source.malformed", what, place=Place(path), hint="write the file anew") from error
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Columns without dictionaries, which are a matter of storage."""
+    columns: list[pa.Array[Any]] = [
+        column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)

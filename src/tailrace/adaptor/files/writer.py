@@ -1,0 +1,67 @@
+"""Writing files: a line for each message."""
+
+from __future__ import annotations
+
+import os
+
+from tailrace.adaptor.files.csvtext import CsvText
+from tailrace.adaptor.files.datafile import DataFile
+from tailrace.adaptor.files.names import file_stem_of
+from tailrace.adaptor.files.options import FilesWriterOptions
+from tailrace.adaptor.files.rendering import json_lines
+from tailrace.deliver.contract import Spread, Target
+from tailrace.deliver.messages import Messages
+from tailrace.message import Offset
+
+
+class FilesWriter:
+    """Files as a destination, effectively once."""
+
+    def __init__(self, options: FilesWriterOptions) -> None:
+        self._options = options
+        self._files: dict[str, DataFile] = {}
+        self._texts: dict[str, CsvText] = {}
+        self._written: dict[str, set[str]] = {}
+        self.spread = Spread.NONE if options.is_one_file else Spread.NAMESPACE
+
+    def applied(self, namespace: str) -> Offset | None:
+        return self._file(namespace).applied(namespace)
+
+    def prepare(self, target: Target) -> None:
+        file = self._file(target.namespace)
+        if self._options.chosen_format == "csv":
+            self._csv(file).prepare(target.schema.names)
+
+    def write(self, messages: Messages) -> None:
+        file = self._file(messages.namespace)
+        file.open()
+        self._written.setdefault(file.path, set()).add(messages.namespace)
+        applied = file.applied(messages.namespace)
+        fresh = messages if applied is None else messages.after(applied)
+        if not len(fresh):
+            return
+        if self._options.chosen_format == "csv":
+            self._csv(file).write(fresh)
+        else:
+            deletes = self._options.deletes
+            file.append(json_lines(fresh, with_envelope=self._options.with_envelope, deletes=deletes))
+
+    def commit(self, upto: Offset) -> None:
+        for path, namespaces in self._written.items():
+            self._files[path].commit(namespaces, upto)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _file(self, namespace: str) -> DataFile:
+        path = self._options.path
+        if not self._options.is_one_file:
+            path = os.path.join(path, f"{file_stem_of(namespace)}.{self._options.chosen_format}")
+        return self._files.setdefault(path, DataFile(path))
+
+    def _csv(self, file: DataFile) -> CsvText:
+        if file.path not in self._texts:
+            options = self._options
+            self._texts[file.path] = CsvText(file, with_envelope=options.with_envelope, deletes=options.deletes)
+        return self._texts[file.path]
