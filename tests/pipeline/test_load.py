@@ -124,6 +124,8 @@ def test_paths_start_at_the_file(write: Write, tmp_path: Path, monkeypatch: pyte
         ("write:\n", "write:\n  on_eror: skip\n", "5: unknown key 'on_eror' in write; did you mean on_error?"),
         ("{path: in.json}", "{path: in.json, poll: soon}", "3: read.shelf.poll: 'soon' is not a duration"),
         ("{path: in.json}", "{path: in.json, piece_bytes: 1XB}", "3: read.shelf.piece_bytes: '1XB' is not a size"),
+        ("{path: in.json}", "{path: x, poll: -1}", "3: read.shelf.poll: should be greater than or equal to 0"),
+        ("{path: in.json}", "{path: x, poll: -1s}", "3: read.shelf.poll: '-1s' is not a duration"),
         ("{path: in.json}", "{path: [1]}", "3: read.shelf.path: should be text"),
         ("{path: in.json}", "{poll: 1s}", "3: read.shelf.path: this key is missing"),
         ("{path: in.json}", "in.json", "3: read.shelf: should be a mapping of options"),

@@ -28,9 +28,9 @@ def _unit(parse: Any) -> BeforeValidator:
     return BeforeValidator(read, json_schema_input_type=str | float)
 
 
-Seconds = Annotated[float, _unit(parse_seconds), Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0), _unit(parse_seconds)]
 """A duration: `30s`, `5m`, or a number of seconds."""
-Bytes = Annotated[int, _unit(parse_bytes), Field(ge=1)]
+Bytes = Annotated[int, Field(ge=1), _unit(parse_bytes)]
 """A size: `512MB`, `1GiB`, or a number of bytes."""
 
 

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from re import Pattern
-from typing import Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from tailrace.adaptor.options import Bytes, FilePath, Seconds
 from tailrace.limits import GIB, KIB, MIB
+
+_ALTERNATIVES_MAX: Final = 3
+_KINDS: Final[dict[Any, str]] = {
+    str: "text",
+    int: "number",
+    float: "number",
+    Decimal: "number",
+    bool: "true or false",
+    SecretStr: "secret",
+    Pattern: "pattern",
+    list: "list",
+    tuple: "list",
+    Sequence: "list",
+    dict: "mapping",
+    Mapping: "mapping",
+    Callable: "Python function",
+}
+PATH_SAMPLE: Final = "./data"
+_SAMPLES: Final[dict[str, Any]] = {
+    "duration": "10s",
+    "size": "64MiB",
+    "number": 1,
+    "true or false": True,
+    "list": [],
+    "mapping": {},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +77,17 @@ def _option(name: str, field: FieldInfo) -> Option:
 def _kind(field: FieldInfo) -> str:
     alias: Any
     for alias, kind in ((Seconds, "duration"), (Bytes, "size"), (FilePath, "path")):
-        marker = alias.__metadata__[0]
+        marker = alias.__metadata__[-1]
         if marker in field.metadata or any(marker in getattr(part, "__metadata__", ()) for part in _parts(field)):
             return kind
-    shown = [_shown(part) for part in _parts(field) if part is not type(None)]
-    return " or ".join(dict.fromkeys(shown))
+    shown = dict.fromkeys(_shown(part) for part in _parts(field) if part is not type(None))
+    return " or ".join(shown) if len(shown) <= _ALTERNATIVES_MAX else "any value"
 
 
 def _parts(field: FieldInfo) -> tuple[Any, ...]:
     """The alternatives of `A | B`, or the one type there is."""
     annotation: Any = field.annotation
-    is_union = get_origin(annotation) is not None and not isinstance(get_origin(annotation), type)
-    return get_args(annotation) if is_union or type(annotation).__name__ == "UnionType" else (annotation,)
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 def _shown(part: Any) -> str:
@@ -70,23 +97,12 @@ def _shown(part: Any) -> str:
         return " or ".join(map(str, get_args(part)))
     if isinstance(part, type) and issubclass(part, Enum):
         return " or ".join(str(each.value) for each in part)
-    names = {
-        str: "text",
-        int: "number",
-        float: "number",
-        bool: "true or false",
-        SecretStr: "secret",
-        Pattern: "pattern",
-    }
     origin = get_origin(part) or part
-    if origin in names:
-        return names[origin]
-    if isinstance(origin, type) and issubclass(origin, BaseModel | dict):
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(map(_shown, get_args(part))))
+    if isinstance(origin, type) and issubclass(origin, BaseModel):
         return "mapping"
-    if origin in (list, tuple, set, frozenset):
-        return "list"
-    name = getattr(origin, "__name__", "")
-    return {"Mapping": "mapping", "Sequence": "list", "Callable": "Python function", "Any": "any value"}.get(name, name)
+    return _KINDS.get(origin, "any value")
 
 
 def _written(value: Any, kind: str) -> Any:
@@ -116,7 +132,10 @@ def _size(value: int) -> str:
 
 
 def _sample(name: str, kind: str, field: FieldInfo) -> Any:
-    samples = {"duration": "10s", "size": "64MiB", "path": "./data", "number": 1, "list": [], "mapping": {}}
     if kind == "secret":
         return f"${{{name.upper()}}}"
-    return samples.get(kind, name) if field.is_required() else None
+    if not field.is_required():
+        return None
+    if name == "path" or kind == "path":
+        return PATH_SAMPLE
+    return _SAMPLES.get(kind, kind.partition(" or ")[0] if " or " in kind else name)

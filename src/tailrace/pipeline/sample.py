@@ -5,23 +5,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from textwrap import wrap
 from typing import Any, Final
 
-from tailrace.pipeline.catalog import Described
-from tailrace.pipeline.describe import Option, options_of
+from tailrace.pipeline.catalog import Described, Use
+from tailrace.pipeline.describe import PATH_SAMPLE, Option, options_of
 from tailrace.pipeline.form import ReadForm, SettingsForm, WriteForm
 
 _PLAIN: Final = re.compile(r"[A-Za-z_./][A-Za-z0-9_./-]*|[0-9]+(ms|s|[KMG]iB)")
 _WORDS: Final = ("true", "false", "null")
 _WIDTH: Final = 100
+_EXAMPLES: Final[dict[str, Any]] = {
+    "omit": ["email", "address.zip"],
+    "opfilter": ["insert", "update"],
+    "pick": ["id", "total"],
+    "pretty": {"spaces": 2},
+    "python": "package.module:function",
+    "remap": {"main.orders": "public.orders"},
+    "rename": {"total": "amount"},
+    "skip": {"field": "total", "operator": ">", "match": 10},
+    "sql": "SELECT id, total * 2 AS total FROM messages",
+}
+"""What a generated sample would not make clear."""
+_PATHS: Final = {"read": "./source", "write": "./destination"}
+"""So that a pipeline to begin with does not read what it writes."""
 
 
 def sample_of(found: Described) -> str:
     """The shortest configuration of an adaptor or a function."""
     lines = []
     for use, options in found.options.items():
-        required = {option.name: option.sample for option in options if option.is_required}
+        required = _EXAMPLES.get(found.name) or {each.name: each.sample for each in options if each.is_required}
         if use == "through":
             lines += ["through:", f"  - {found.name}: {written(required)}"]
         else:
@@ -66,13 +81,10 @@ def written(value: Any) -> str:
     return json.dumps(value, default=str)
 
 
-def _end(found: Described, use: str, ours: Iterable[Option]) -> Iterator[str]:
-    options = found.options[use]  # type: ignore[index]
-    if not any(option.is_required for option in options):
-        yield f"{found.name}: {{}}" if not options else f"{found.name}:"
-    else:
-        yield f"{found.name}:"
-    yield from _indented(2, _lines(options))
+def _end(found: Described, use: Use, ours: Iterable[Option]) -> Iterator[str]:
+    samples = (replace(each, sample=_PATHS[use]) if each.sample == PATH_SAMPLE else each for each in found.options[use])
+    yield f"{found.name}:"
+    yield from _indented(2, _lines(samples))
     yield from _lines(ours)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticOmit
 
 from tailrace.adaptor import registry as adaptors
 from tailrace.pipeline.form import ReadForm, SettingsForm, WriteForm
@@ -14,6 +16,13 @@ from tailrace.transform.options import FunctionOptions
 _REFERENCE: Final = {"type": "string", "pattern": r"\$\{"}
 """Any plain value may come from the environment."""
 _PLAIN_TYPES: Final = ("integer", "number", "boolean")
+
+
+class _WithoutCode(GenerateJsonSchema):
+    """Leaves out what only Python can say, such as a function itself."""
+
+    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> NoReturn:
+        raise PydanticOmit
 
 
 def pipeline_schema() -> dict[str, Any]:
@@ -59,7 +68,9 @@ def pipeline_schema() -> dict[str, Any]:
 
 def _add(defs: dict[str, Any], name: str, model: type[BaseModel]) -> dict[str, Any]:
     """Put a model's schema among the definitions, and what it refers to under a name of its own."""
-    schema = model.model_json_schema(mode="validation", ref_template=f"#/$defs/{name}.{{model}}")
+    schema = model.model_json_schema(
+        mode="validation", ref_template=f"#/$defs/{name}.{{model}}", schema_generator=_WithoutCode
+    )
     for inner, described in schema.pop("$defs", {}).items():
         defs[f"{name}.{inner}"] = described
     defs[name] = schema
