@@ -46,7 +46,9 @@ if TYPE_CHECKING:
 
     from tailrace.log.commitlog import CommitLog
 
-WAIT_S: Final = 0.25
+LOOK_EVERY_S: Final = 0.25
+TURN_S: Final = 10.0
+"""A turn without work ends after this time: a stream that has turns all the time costs more."""
 
 
 @dataclass(slots=True)
@@ -162,21 +164,21 @@ class Delivery:
         return self._chain.needs_frames or self._options.on_driver
 
     def _has_work(self) -> bool:
-        """Wait for messages, a little while; and, unless the end is near, until it is worth it."""
+        """Wait for messages, and, unless the end is near, until it is worth it. False when there is nothing yet."""
         if self._watch is None:
             self._watch = Watch(self._log.directory)
-        end = self._reader.next_offset
-        if end <= self._next:
-            if self.until is None or self._next < self.until:
-                self._watch.wait(WAIT_S)
-            end = self._reader.next_offset
-        if end <= self._next or self._stop.is_set():
-            return False
-        left_s = self._wrote_s + self._every_s - time.monotonic()
-        if left_s > 0 and self.until is None:
-            self._stop.wait(min(left_s, WAIT_S))
-            return False
-        return True
+        give_up_s = time.monotonic() + TURN_S
+        while not self._stop.is_set() and time.monotonic() < give_up_s:
+            left_s = 0.0 if self.until is not None else self._wrote_s + self._every_s - time.monotonic()
+            if self._reader.next_offset > self._next and left_s <= 0:
+                return True
+            if self.until is not None and self._next >= self.until:
+                return False
+            if left_s > 0:
+                self._stop.wait(min(left_s, LOOK_EVERY_S))
+            else:
+                self._watch.wait(LOOK_EVERY_S)
+        return False
 
     def _deliver(self, stretch: Stretch) -> None:
         self._note_copies(stretch)

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 BATCH_PREFIX: Final = "capture-"
 DISCOVER_EVERY_S: Final = 5.0
 FORGET_EVERY_S: Final = 1.0
+TURN_S: Final = 10.0
+"""A turn without work ends after this time: a stream that has turns all the time costs more."""
 
 Run = Callable[[Callable[[CaptureItem], Mapping[str, Any]], list[CaptureItem]], "Outcome"]
 """Does the work of a turn in tasks."""
@@ -109,24 +111,13 @@ class Capture:
 
     def turn(self) -> bool:
         """One turn; False when everything that was asked for is in the log."""
-        if time.monotonic() - self._discovered_s >= DISCOVER_EVERY_S:
-            self._discover()
-        position = self.reader.position()  # 1.
-        pieces = self.reader.plan_changes(self.progress.position or {}, position)
-        items = [CaptureItem(number, piece) for number, piece in enumerate(pieces)]
-        items += self._copies(len(items))
-        self.is_idle = self.is_idle and not items
+        position, items = self._await_work()
         if items:
             self._capture(items, position)
-        self.is_idle = not items
         is_last = self._once and not any(item.namespace for item in items)
-        if not items or is_last or time.monotonic() - self._forgot_s >= FORGET_EVERY_S:
+        if is_last or time.monotonic() - self._forgot_s >= FORGET_EVERY_S:
             self._forget()
-        if is_last or self._stop.is_set():
-            return False
-        if not items:
-            self._stop.wait(self._poll_s)
-        return not self._stop.is_set()
+        return not is_last and not self._stop.is_set()
 
     def close(self) -> None:
         if self._reader is not None:
@@ -135,6 +126,20 @@ class Capture:
         if self._hold is not None:
             self._hold.close()
             self._hold = None
+
+    def _await_work(self) -> tuple[Mapping[str, Any], list[CaptureItem]]:
+        """What is to be read, and up to where; nothing when nothing came for a while."""
+        give_up_s = time.monotonic() + TURN_S
+        while True:
+            if time.monotonic() - self._discovered_s >= DISCOVER_EVERY_S:
+                self._discover()
+            position = self.reader.position()  # 1.
+            pieces = self.reader.plan_changes(self.progress.position or {}, position)
+            items = [CaptureItem(number, piece) for number, piece in enumerate(pieces)]
+            items += self._copies(len(items))
+            self.is_idle = not items
+            if items or self._once or self._stop.wait(self._poll_s) or time.monotonic() > give_up_s:
+                return position, items
 
     def _copies(self, first: int) -> list[CaptureItem]:
         """The pieces that are to be copied next."""

@@ -45,7 +45,7 @@ class Merge:
         last = self._last_changes()
         others = [
             column
-            for name, column in zip(self._names(), self._fields(last["data"]), strict=True)
+            for name, column in zip(self._wanted().names, self._fields(last["data"]), strict=True)
             if name not in self._target.key
         ]
         return last.select(*self._target.key, *others, (last["op"] == "delete").alias(deleted))
@@ -75,11 +75,8 @@ class Merge:
 
     def _widened(self, rows: DataFrame) -> DataFrame:
         """Rows of older files with the types that the target has now."""
-        import pyarrow as pa
 
-        from tailrace.spark.types import spark_field, spark_schema
-
-        wanted = spark_schema(pa.schema([spark_field(entry) for entry in self._target.schema]))
+        wanted = self._wanted()
         columns = [
             rows[entry.name].cast(entry.dataType).alias(entry.name) if entry.name in rows.columns else _null(entry)
             for entry in wanted.fields
@@ -115,19 +112,12 @@ class Merge:
         return list(self._target.key)
 
     def _fields(self, data: Column) -> list[Column]:
-        import pyarrow as pa
 
-        from tailrace.spark.types import spark_field, spark_schema
-
-        wanted = spark_schema(pa.schema([spark_field(entry) for entry in self._target.schema]))
         present = {entry.name for entry in self._frame.schema["data"].dataType.fields}  # type: ignore[attr-defined]
         return [
             data.getField(entry.name).cast(entry.dataType).alias(entry.name) if entry.name in present else _null(entry)
             for entry in self._wanted().fields
         ]
-
-    def _names(self) -> list[str]:
-        return [entry.name for entry in self._wanted().fields]
 
     def _wanted(self) -> StructType:
         """What the table's rows look like from now on."""
