@@ -176,7 +176,7 @@ def _float_neighbours(number: Any) -> tuple[float, float]:
     try:
         near = float(number)
     except OverflowError:
-        near = math.copysign(math.inf, number)
+        near = math.inf if number > 0 else -math.inf
     if near == number:
         return near, near
     return (near, math.nextafter(near, math.inf)) if near < number else (math.nextafter(near, -math.inf), near)

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _FRAME_COLUMNS = ("offset", "op", "data")
 
 
-def _checked(value: Any) -> Any:
+def _check(value: Any) -> Any:
     return check_reference(value) if isinstance(value, str) else value
 
 
 Reference = Annotated[
     str | Callable[..., Any],
-    BeforeValidator(_checked),
+    BeforeValidator(_check),
     WithJsonSchema({"type": "string", "pattern": r"^[\w.]+:[\w.]+$"}),
 ]
 """`package.module:name`; in Python the function itself."""
@@ -62,6 +62,7 @@ class OwnFunction(FunctionOptions):
 
     kind: ClassVar[str] = "python"
     summary: ClassVar[str] = "call a function of your own"
+    keeps_keys: ClassVar[bool] = False
 
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()
@@ -91,19 +92,18 @@ class Python(OwnFunction):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _choose_form(cls, value: Any, handler: ModelWrapValidatorHandler[Any]) -> Any:
-        if not isinstance(value, Mapping) or value.get("frame") is None:
-            return handler(value)
+    def _choose_form(cls, value: Any, handler: ModelWrapValidatorHandler[Any], info: ValidationInfo) -> Any:
+        is_frame = isinstance(value, Mapping) and value.get("frame") is not None
+        if not is_frame:
+            return handler(value)._checked((info.context or {}).get("base", ""))
         if value.get("function") is not None or value.get("file") is not None:
             raise ValueError("give one of function, file and frame")
         return PythonFrame.model_validate(value)
 
-    @model_validator(mode="after")
-    def _read_file(self, info: ValidationInfo) -> Python:
+    def _checked(self, base: str) -> Python:
         if (self.function is None) == (self.file is None):
             raise ValueError("give one of function, file and frame")
-        if self.file is not None:
-            base = (info.context or {}).get("base", "")
+        if self.file is not None and not self._code:
             self._code = read_code(os.path.join(base, os.path.expanduser(self.file)), self.name)
         return self
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from tailrace.deliver.messages import Messages
-from tailrace.message import Op
+from tailrace.message import EPOCH, Op
 from tailrace.transform.fields import is_json
 
 OPS: Final = {int(op): op.name.lower() for op in Op}
@@ -25,10 +25,8 @@ def rows_of(messages: Messages, columns: Sequence[list[Any]] | None = None) -> I
     data = documents(messages.data, columns)
     before = iter([None] * len(messages)) if messages.before is None else documents(messages.before)
     times = messages.rows.column("timestamp").view(pa.int64())
-    heads: Iterator[Any] = zip(
-        messages.ops().to_pylist(), times.to_pylist(), messages.offsets().to_pylist(), strict=True
-    )
-    for (op, timestamp, offset), row, was in zip(heads, data, before, strict=True):
+    heads: list[list[Any]] = [column.to_pylist() for column in (messages.ops(), times, messages.offsets())]
+    for op, timestamp, offset, row, was in zip(*heads, data, before, strict=True):
         yield {
             "namespace": namespace,
             "op": OPS[op],
@@ -70,5 +68,6 @@ def values_of(field: pa.Field[Any], column: pa.Array[Any]) -> list[Any]:
 
 def _moments(column: pa.Array[Any], zone: str | None) -> list[Any]:
     """Much faster than `to_pylist`, which looks the zone up for every value."""
-    moments: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return moments if zone is None else [moment and moment.replace(tzinfo=UTC) for moment in moments]
+    start = EPOCH if zone else EPOCH.replace(tzinfo=None)
+    since: list[Any] = (column.to_numpy(zero_copy_only=False) - np.datetime64(0, "us")).tolist()
+    return [None if passed is None else start + passed for passed in since]

@@ -35,35 +35,10 @@ _REFUSED: Final = {
 }
 _TWO_WORDS: Final = {"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"}
 """Words that are only refused before BY: alone they may name a column."""
-_AGGREGATES: Final = frozenset(
-    [
-        "any_value",
-        "approx_count_distinct",
-        "avg",
-        "bool_and",
-        "bool_or",
-        "collect_list",
-        "collect_set",
-        "count",
-        "count_if",
-        "every",
-        "first",
-        "first_value",
-        "last",
-        "last_value",
-        "max",
-        "max_by",
-        "mean",
-        "median",
-        "min",
-        "min_by",
-        "mode",
-        "percentile",
-        "stddev",
-        "sum",
-        "var_pop",
-        "variance",
-    ]
+_AGGREGATES: Final = re.compile(
+    "any_value|approx_count_distinct|avg|bool_and|bool_or|collect_list|collect_set|count|count_if|every|first|"
+    "first_value|last|last_value|max|max_by|mean|median|min|min_by|mode|percentile|stddev|sum|var_pop|variance",
+    re.IGNORECASE,
 )
 
 
@@ -108,7 +83,7 @@ def read_select(query: str) -> Select:
     start = 1
     while start < len(tokens) and (tokens[start].kind == "hint" or tokens[start].word == "ALL"):
         start += 1
-    froms = [at for at, token in enumerate(tokens) if token.depth == 0 and token.word == "FROM"]
+    froms = [at for at, token in enumerate(tokens) if _is_from(token, tokens[at - 1])]
     if not froms or not any(_names_view(token) for token in tokens[froms[0] :]):
         raise NotPerMessage(f"it must select FROM {VIEW}")
     if froms[0] == start:
@@ -152,7 +127,7 @@ def _refuse_more_than_rows(tokens: list[_Token]) -> None:
         opens = after is not None and after.text == "("
         if opens and token.word == "OVER":
             raise NotPerMessage("windows (OVER) are not possible: a function sees one message at a time")
-        if opens and is_single and token.text.lower() in _AGGREGATES and token.kind == "word":
+        if opens and is_single and token.kind == "word" and _AGGREGATES.fullmatch(token.text):
             raise NotPerMessage(f"the aggregate {token.text} is not possible: a function sees one message at a time")
 
 
@@ -162,8 +137,12 @@ def _is_keyword(word: str, before: _Token, follows: str) -> bool:
     if word == "EXCEPT":
         return before.text != "*"  # `* EXCEPT (a)` leaves columns out
     if word == "DISTINCT":
-        return before.word in ("SELECT", "ALL") and follows != "FROM"
+        return follows != "FROM"
     return word != "WINDOW" or follows not in ("", "FROM", "AS")
+
+
+def _is_from(token: _Token, before: _Token) -> bool:
+    return token.depth == 0 and token.word == "FROM" and before.word != "DISTINCT"  # `a IS DISTINCT FROM b` compares
 
 
 def _names_view(token: _Token) -> bool:

@@ -29,6 +29,7 @@ class Sql(FunctionOptions):
     kind: ClassVar[str] = "sql"
     summary: ClassVar[str] = "a SELECT over the fields of each message"
     short: ClassVar[str] = "query"
+    keeps_keys: ClassVar[bool] = False
 
     query: Annotated[str, Field(min_length=1)]
     """SELECT … FROM messages [WHERE …], in Spark's SQL."""
