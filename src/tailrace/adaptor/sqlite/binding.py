@@ -60,9 +60,8 @@ def bindable(column: pa.Array[Any], field: pa.Field[Any]) -> list[Any]:
     if kind.is_duration(type_):
         return [None if value is None else _duration(value) for value in _micros(column)]
     if kind.is_nested(type_):
-        return [
-            None if value is None else json.dumps(_plain(value), ensure_ascii=False) for value in column.to_pylist()
-        ]
+        values = column.to_pylist(maps_as_pydicts="strict")
+        return [None if value is None else json.dumps(_plain(value), ensure_ascii=False) for value in values]
     return column.to_pylist()
 
 
@@ -95,8 +94,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_plain(part) for part in value]
-    if isinstance(value, tuple):
         return [_plain(part) for part in value]
     if isinstance(value, bytes):
         return {"$binary": b64encode(value).decode("ascii")}

@@ -1,7 +1,7 @@
 """The changelog: what is installed in a database so that it notes its own changes.
 
 Triggers copy each changed row, before and after, into one table without declared types, so values stay exactly as
-they are. `tailrace_tables` says which columns a number in `tbl` stands for; when its columns change, a table gets another.
+they are. `tailrace_tables` says which columns a number in `tbl` stands for; a table with new columns gets a new one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 from tailrace.adaptor.sqlite import sql
 from tailrace.adaptor.sqlite.catalog import OURS, TableInfo, find_table, kinds_of
 from tailrace.adaptor.sqlite.kinds import Kind
+from tailrace.adaptor.sqlite.triggers import triggers, uniques_of
 from tailrace.errors import TailraceError
-from tailrace.message import Op
 
 _TABLES: Final = ("tailrace_changelog", "tailrace_tables", "tailrace_source", "tailrace_replaced")
 COLUMNS_MAX: Final = 990
@@ -66,8 +66,8 @@ def is_current(connection: sqlite3.Connection, names: Iterable[str]) -> bool:
 
 def uninstall(connection: sqlite3.Connection) -> None:
     """Remove every table and trigger that was installed."""
-    for trigger, _ in _triggers(connection):
-        connection.execute(sql.drop("TRIGGER", trigger))
+    for name, _ in _all_triggers(connection):
+        connection.execute(sql.drop("TRIGGER", name))
     for table in _TABLES:
         connection.execute(sql.drop("TABLE", table))
 
@@ -97,7 +97,6 @@ def forget(connection: sqlite3.Connection, upto: int) -> None:
 
 
 def _install_table(connection: sqlite3.Connection, table: TableInfo) -> None:
-    """The order matters: a table that lost its triggers or its form has changes that nobody noted."""
     if _is_current(connection, table):
         return
     if len(table.exposed) > COLUMNS_MAX:
@@ -106,46 +105,34 @@ def _install_table(connection: sqlite3.Connection, table: TableInfo) -> None:
         )
         raise TailraceError("source.unsupported", what, hint="leave the table out with `namespace`")
     before = _latest(connection, table.name)
-    had_triggers = before is not None and len(_triggers_of(connection, table, before.tbl)) == 3
-    for trigger, on in _triggers(connection):
-        if on == table.name:
-            connection.execute(sql.drop("TRIGGER", trigger))
+    present = _triggers_on(connection, table)
+    for name in present:
+        connection.execute(sql.drop("TRIGGER", name))
     kinds = kinds_of(connection, table)
     described = (table.name, json.dumps(list(kinds.items())), json.dumps(table.key))
     tbl = connection.execute("INSERT INTO tailrace_tables(name, columns, key) VALUES (?, ?, ?)", described).lastrowid
     assert tbl is not None  # noqa: S101  an insert has a rowid
     _make_room(connection, len(kinds))
-    for named, event, statements in _trigger_parts(tbl, table):
-        connection.execute(sql.trigger(named, event, table.name, statements))
-    if before is not None:
-        added = [name for name in kinds if name not in before.kinds] if had_triggers else []
-        if added or not had_triggers:
-            connection.execute(sql.record_all(tbl, table.exposed, table.name, added))
-
-
-def _trigger_parts(tbl: int, table: TableInfo) -> list[tuple[str, str, list[str]]]:
-    columns = table.exposed
-    return [
-        (f"{OURS}{tbl}_insert", "AFTER INSERT", [sql.record(tbl, Op.INSERT, columns, new="NEW")]),
-        (f"{OURS}{tbl}_update", "AFTER UPDATE", [sql.record(tbl, Op.UPDATE, columns, new="NEW", old="OLD")]),
-        (f"{OURS}{tbl}_delete", "AFTER DELETE", [sql.record(tbl, Op.DELETE, columns, new="OLD")]),
-    ]
+    for trigger in triggers(tbl, table, uniques_of(connection, table)):
+        connection.execute(trigger.create(table.name))
+    if before is not None and f"{OURS}{before.tbl}_insert" not in present:
+        # The table was made anew, as migrations do, and nobody noted what happened to it meanwhile.
+        connection.execute(sql.record_all(tbl, table.exposed, table.name))
 
 
 def _is_current(connection: sqlite3.Connection, table: TableInfo) -> bool:
     latest = _latest(connection, table.name)
     if latest is None or tuple(latest.kinds) != table.exposed or latest.key != table.key:
         return False
-    on_table = {trigger for trigger, on in _triggers(connection) if on == table.name}
-    return on_table == {named for named, _, _ in _trigger_parts(latest.tbl, table)}
+    wanted = {trigger.name for trigger in triggers(latest.tbl, table, uniques_of(connection, table))}
+    return wanted == _triggers_on(connection, table)
 
 
-def _triggers_of(connection: sqlite3.Connection, table: TableInfo, tbl: int) -> list[str]:
-    prefix = f"{OURS}{tbl}_"
-    return [name for name, on in _triggers(connection) if on == table.name and name.startswith(prefix)]
+def _triggers_on(connection: sqlite3.Connection, table: TableInfo) -> set[str]:
+    return {name for name, on in _all_triggers(connection) if on == table.name}
 
 
-def _triggers(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+def _all_triggers(connection: sqlite3.Connection) -> list[tuple[str, str]]:
     """Our triggers, each with its table."""
     query = "SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger' AND substr(name, 1, ?) = ?"
     return connection.execute(query, (len(OURS), OURS)).fetchall()
@@ -164,9 +151,9 @@ def _version(tbl: int, name: str, columns: str, key: str) -> Version:
 
 def _make_room(connection: sqlite3.Connection, count: int) -> None:
     """As many columns as the widest table needs."""
-    found = connection.execute("SELECT name FROM pragma_table_info('tailrace_changelog')").fetchall()
-    present = {name for (name,) in found}
-    for prefix in ("n", "o"):
-        for column in sql.change_columns(prefix, count):
-            if column not in present:
-                connection.execute(sql.add_column("tailrace_changelog", column))
+    for table, prefixes in (("tailrace_changelog", ("n", "o")), ("tailrace_replaced", ("n",))):
+        found = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+        wanted = [column for prefix in prefixes for column in sql.change_columns(prefix, count)]
+        for column in wanted:
+            if (column,) not in found:
+                connection.execute(sql.add_column(table, column))

@@ -132,13 +132,13 @@ def change_columns(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{number}" for number in range(count)]
 
 
-def record(tbl: int, op: int, columns: Sequence[str], *, new: str, old: str = "", source: str = "") -> str:
+def record(tbl: int, op: int, texts: Sequence[str], *, new: str, old: str = "", source: str = "") -> str:
     """A statement that notes a change: the row `new` (NEW or OLD) and, for updates, the row before."""
-    targets = change_columns("n", len(columns))
-    values = [f"{new}.{name(column)}" for column in columns]
+    targets = change_columns("n", len(texts))
+    values = [f"{new}.{name(text)}" for text in texts]
     if old:
-        targets += change_columns("o", len(columns))
-        values += [f"{old}.{name(column)}" for column in columns]
+        targets += change_columns("o", len(texts))
+        values += [f"{old}.{name(text)}" for text in texts]
     into = f"INSERT INTO tailrace_changelog(tbl, op, at, {', '.join(targets)})"
     return f"{into} SELECT {tbl:d}, {op:d}, {_NOW}, {', '.join(values)}{source}"
 
@@ -148,11 +148,38 @@ def trigger(named: str, event: str, table: str, statements: Sequence[str]) -> st
     return f"CREATE TRIGGER {name(named)} {event} ON {name(table)} FOR EACH ROW BEGIN {body} END"
 
 
-def record_all(tbl: int, columns: Sequence[str], table: str, added: Sequence[str]) -> str:
-    """A statement that notes rows as updated: those with a value in a new column, or all of them."""
-    condition = " OR ".join(f"t.{name(column)} IS NOT NULL" for column in added)
-    where = f" WHERE {condition}" if added else ""
-    return record(tbl, 1, columns, new="t", source=f" FROM {name(table)} AS t{where}")
+def record_all(tbl: int, texts: Sequence[str], table: str) -> str:
+    """A statement that notes all rows of a table as updated."""
+    return record(tbl, 1, texts, new="t", source=f" FROM {name(table)} AS t")
+
+
+def stage_replaced(
+    tbl: int, texts: Sequence[str], table: str, uniques: Sequence[Sequence[tuple[str, str]]], but: Sequence[str]
+) -> list[str]:
+    """Statements that set rows aside which have a unique value of NEW, but for the one with the key `but` of OLD."""
+    alike = " OR ".join(
+        "("
+        + " AND ".join(f"{column(text)} = NEW.{name(text)} COLLATE {name(collation)}" for text, collation in parts)
+        + ")"
+        for parts in uniques
+    )
+    same = " AND ".join(f"{column(text)} IS OLD.{name(text)}" for text in but)
+    where = f"({alike}) AND NOT ({same})" if but else alike
+    into = f"INSERT INTO tailrace_replaced(tbl, {', '.join(change_columns('n', len(texts)))})"
+    return [forget_replaced(tbl), f"{into} SELECT {tbl:d}, {columns(texts)} FROM {name(table)} AS t WHERE {where}"]
+
+
+def record_replaced(tbl: int, texts: Sequence[str], table: str, key: Sequence[str]) -> list[str]:
+    """Statements that note the rows set aside as deleted, if they are gone now."""
+    same = " AND ".join(f"{column(text)} IS r.n{texts.index(text)}" for text in key)
+    gone = f"NOT EXISTS (SELECT 1 FROM {name(table)} AS t WHERE {same})"
+    aside = change_columns("n", len(texts))
+    source = f" FROM tailrace_replaced AS r WHERE r.tbl = {tbl:d} AND {gone}"
+    return [record(tbl, 2, aside, new="r", source=source), forget_replaced(tbl)]
+
+
+def forget_replaced(tbl: int) -> str:
+    return f"DELETE FROM tailrace_replaced WHERE tbl = {tbl:d}"
 
 
 CHANGED_TABLES: Final = """SELECT tbl, min(seq), max(seq) FROM tailrace_changelog
@@ -189,10 +216,10 @@ def create_table(table: str, fields: Sequence[tuple[str, str]], key: Sequence[st
     return f"CREATE TABLE {name(table)}({', '.join(columns)})"
 
 
-def replace_column(table: str, text: str, beside: str, declared: str) -> list[str]:
-    """Statements that give a column another type."""
+def untype_column(table: str, text: str, beside: str) -> list[str]:
+    """Statements that take a column's declared type away."""
     return [
-        add_column(table, beside, declared),
+        add_column(table, beside),
         f"UPDATE {name(table)} SET {name(beside)} = {name(text)}",
         f"ALTER TABLE {name(table)} DROP COLUMN {name(text)}",
         f"ALTER TABLE {name(table)} RENAME COLUMN {name(beside)} TO {name(text)}",

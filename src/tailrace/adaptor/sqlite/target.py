@@ -85,15 +85,13 @@ def check_key(connection: sqlite3.Connection, destination: Destination, namespac
 def _widen(
     connection: sqlite3.Connection, info: TableInfo, column: str, field: pa.Field[Any], key: tuple[str, ...]
 ) -> None:
-    """SQLite cannot change a column's type, so a new column takes its place and its values."""
+    """SQLite cannot change a column's type, so a column without one, which keeps everything, takes its place."""
     if column in info.primary_key or column in key:
         if not declared_type(field):
-            return
+            return  # values of any class come; a key of the same declared type treats them as its source did
         what = f"key column {column!r} of table {info.name!r} cannot hold {field.type} without changing values"
         raise TailraceError("destination.refused", what, hint="write to a new table, or convert the column yourself")
-    wider = declared_type(field)
-    beside = f"{column} (wider)"
-    for statement in sql.replace_column(info.name, column, beside, wider):
+    for statement in sql.untype_column(info.name, column, beside=f"{column} (any type)"):
         connection.execute(statement)
 
 

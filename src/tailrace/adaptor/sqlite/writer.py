@@ -89,11 +89,13 @@ class SqliteWriter:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNREACHABLE:
                 raise self._database.error(error) from error
             raise _refused(namespace, _span(messages), error) from error
-        except (OverflowError, UnicodeError, pa.ArrowException) as error:
+        except (OverflowError, UnicodeError, KeyError, pa.ArrowException) as error:
             raise _refused(namespace, _span(messages), error) from error
 
     def commit(self, upto: Offset) -> None:
-        connection = self._begin()
+        connection = self._connection
+        if connection is None or not connection.in_transaction:
+            return  # nothing was prepared or written
         with self._database.errors():
             for namespace, table in self._written.items():
                 connection.execute(sql.APPLY, (self._consumer, namespace, table, upto))
