@@ -59,6 +59,12 @@ def test_a_file_whose_name_is_no_name(tailrace: Tailrace) -> None:
     assert tailrace("check", "--json", "--", "-ö-.yml").json["pipeline"] == "pipeline"
 
 
+def test_a_file_that_cannot_be_written(tailrace: Tailrace) -> None:
+    outcome = tailrace("init", "shelf", "sink", "--file", "nowhere/a.yml")
+    assert outcome.status == 2
+    assert "nowhere/a.yml cannot be written" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("ends", "why"),
     [(("sink", "shelf"), "cannot be read from"), (("shlef", "sink"), "did you mean shelf?")],

@@ -115,6 +115,19 @@ def test_paths_start_at_the_file(write: Write, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
+    ("written", "meant"), [("-", "-"), ("s3://bucket/x", "s3://bucket/x"), ("~/x", "/home/me/x"), ("/a/../b", "/b")]
+)
+def test_paths_that_start_elsewhere(write: Write, monkeypatch: pytest.MonkeyPatch, written: str, meant: str) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load(write(GOOD.replace("in.json", f'"{written}"'))).read.options.where() == meant
+
+
+def test_a_hostile_key_cannot_reach_the_terminal(write: Write) -> None:
+    text = GOOD + 'settings: {spark: {"a\\e[31m": [1]}}\n"\\e[2J": 1\n'
+    assert not [problem for problem in told(write(text)) if not problem.isprintable()]
+
+
+@pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
         ("pipeline: shop", "pipelin: shop", "1: unknown key 'pipelin'; did you mean pipeline?"),

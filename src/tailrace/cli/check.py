@@ -19,13 +19,14 @@ PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE.yml", help="T
 
 def check(file: PipelineArgument, as_json: JsonOption = False) -> None:
     """Check a pipeline file and print the way of the data; every problem is listed with its line."""
+    from tailrace.cli.show import printable
     from tailrace.pipeline.load import examine
 
     examined = examine(file)
     if as_json:
         print(json.dumps(_described(examined.spec, [_problem(each) for each in examined.problems])))
     elif examined.spec is not None:
-        print(flow(examined.spec), end="")
+        print("\n".join(map(printable, flow(examined.spec))))
     else:
         for problem in examined.problems:
             print(problem, file=sys.stderr)
@@ -33,7 +34,7 @@ def check(file: PipelineArgument, as_json: JsonOption = False) -> None:
         raise typer.Exit(Exit.INPUT)
 
 
-def flow(spec: PipelineSpec) -> str:
+def flow(spec: PipelineSpec) -> list[str]:
     """The way of the data, one line per stage."""
     lines = [
         f"pipeline {spec.name}",
@@ -44,7 +45,7 @@ def flow(spec: PipelineSpec) -> str:
         lines.append(f"  write  {write.name}: namespaces {_pattern(write.namespace.pattern)}")
         lines += [f"         -> {name}" for name in _functions(write)]
         lines.append(f"         -> {write.adaptor} {write.options.where()}")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _functions(write: WriteSpec) -> list[str]:

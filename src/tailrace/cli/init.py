@@ -65,5 +65,9 @@ def _write(file: str, text: str, force: bool) -> None:
             what = f"{file} is there already and stays as it is"
             raise TailraceError("input.invalid", what, hint="the same command with --force, or with another --file")
         typer.confirm(f"{file} is there already. Overwrite it?", abort=True, err=True)
-    with open(file, "w", encoding="utf-8") as stream:
-        stream.write(text)
+    try:
+        with open(file, "w", encoding="utf-8") as stream:
+            stream.write(text)
+    except OSError as error:
+        what = f"{file} cannot be written: {error.strerror}"
+        raise TailraceError("input.invalid", what, hint="the same command with another --file") from None

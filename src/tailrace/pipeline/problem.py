@@ -49,7 +49,10 @@ def show_path(path: Path) -> str:
     """A path for people: `write[2].lake.path`; lists are counted from 1."""
     shown = ""
     for part in path:
-        shown += f"[{part + 1}]" if isinstance(part, int) else f".{part}" if shown else part
+        if isinstance(part, int):
+            shown += f"[{part + 1}]"
+        else:
+            shown += ("." if shown else "") + (part if part.isprintable() else repr(part))
     return shown
 
 
