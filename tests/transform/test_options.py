@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -91,6 +92,28 @@ def test_every_function_is_found_and_described() -> None:
 def test_unknown_name() -> None:
     with refused("config.invalid", saying="no function 'rname'; did you mean rename?"):
         registry.find("rname")
+
+
+def test_functions_of_other_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = tmp_path / "other-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1\n")
+    points = {"shout": "tests.transform.test_options:Shout", "wrong": "tests.log.refusals:refused"}
+    lines = [f"{name} = {value}" for name, value in points.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[tailrace.functions]", *lines]))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {"shout", "wrong", "omit"} <= set(registry.names())
+    found: Any = registry.find("shout")
+    assert found.summary == "shout"
+    with refused("config.invalid", saying="'wrong' of another package is not a subclass of FunctionOptions"):
+        registry.find("wrong")
+
+
+class Shout(FunctionOptions):
+    """Somebody else's function."""
+
+    kind: ClassVar[str] = "shout"
+    summary: ClassVar[str] = "shout"
 
 
 def test_functions_travel() -> None:

@@ -199,6 +199,8 @@ def test_values_that_have_no_form_are_refused() -> None:
     results: Any = iter([NOON, 1])
     with refused("function.failed", saying="field 'v' has values of different types"):
         applied(lambda message: {"data": {"v": next(results)}}, messages_with(column([0, 0])))
+    with refused("function.failed", saying="field 'v' has values of different types, and one would change in JSON"):
+        applied(lambda message: {"data": {"v": {1: "x"}}}, messages_with(column([0])))
     with refused("function.failed", saying="field name 5 is not text"):
         applied(lambda message: {"data": {5: 1}}, messages_with(column([0])))
 
@@ -290,6 +292,16 @@ def test_error_within_a_library_names_the_users_line() -> None:
 
     with refused("function.failed", saying='Decimal("x").quantize'):
         applied(parse, messages_of([{"a": 1}]))
+
+
+def test_long_errors_are_cut() -> None:
+    def wall(message: Data) -> Data:
+        raise ValueError("first " + "x" * 1000 + "\nsecond")
+
+    with refused("function.failed", saying="ValueError: first xxx") as refusal:
+        applied(wall, messages_of([{"a": 1}]))
+    assert "second" not in refusal.value.what.partition("(")[0]
+    assert len(refusal.value.what) < 600
 
 
 def test_function_by_name() -> None:

@@ -16,6 +16,9 @@ from tailrace.errors import TailraceError
 
 _REFERENCE: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
+TEXT_CHARS_MAX: Final = 300
+"""What is shown of an exception's text."""
+
 
 def check_reference(reference: str) -> str:
     """Refuse what is not of the form `package.module:name`."""
@@ -72,7 +75,8 @@ def what_failed(error: BaseException, function: Callable[..., Any]) -> str:
     lines = traceback.extract_tb(error.__traceback__)
     own = getattr(getattr(function, "__code__", None), "co_filename", None)
     theirs = [line for line in lines if line.filename == own] or lines[-1:]
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    said = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {said[0]:.{TEXT_CHARS_MAX}}" if said else type(error).__name__
     if not theirs:
         return text
     last = theirs[-1]

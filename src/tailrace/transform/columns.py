@@ -70,13 +70,18 @@ def _inferred(values: list[Any], kinds: set[type]) -> pa.Array[Any] | None:
 
 
 def _in_json(name: str, values: list[Any]) -> Column:
-    try:
-        texts = [None if value is None else json.dumps(value) for value in values]
-    except (TypeError, ValueError) as error:
-        raise NoColumn(
-            f"field {name!r} has values of different types, and for one there is no JSON: {error}"
-        ) from error
+    texts = [None if value is None else _json_text(name, value) for value in values]
     return pa.field(name, pa.string(), metadata={TYPE_METADATA: JSON}), pa.array(texts, pa.string())
+
+
+def _json_text(name: str, value: Any) -> str:
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise NoColumn(f"field {name!r} has values of different types, and one has no JSON form: {error}") from error
+    if not _is_same(json.loads(text), value):
+        raise NoColumn(f"field {name!r} has values of different types, and one would change in JSON: {value!r:.80}")
+    return text
 
 
 def _is_kept(kept: Any, given: Any) -> bool:
