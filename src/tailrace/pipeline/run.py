@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.deliver.delivery import Delivery
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog, LogConfig
+from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.reader import LogReader
 from tailrace.message import Offset
 from tailrace.pipeline.shutdown import Shutdown
@@ -97,6 +98,7 @@ def run(
     shutdown = shutdown or Shutdown()
     began = time.monotonic()
     config = LogConfig(segment_bytes=spec.segment_bytes, sync_every_s=spec.sync_every_s)
+    _make_parents(spec.log)
     with ExitStack() as stack:
         log = stack.enter_context(CommitLog.open(spec.log, config))
         directory = os.path.join(log.directory, RUN_DIRECTORY)
@@ -111,6 +113,16 @@ def run(
     if session is None:
         spark.stop()
     return summary
+
+
+def _make_parents(path: str) -> None:
+    """The directories above the log, as durable as the log itself (I1)."""
+    missing = []
+    while not os.path.isdir(path := os.path.dirname(path)):
+        missing.append(path)
+    with disk_errors("making a directory for the log", path):
+        for directory in reversed(missing):
+            Disk().make_directory(directory)
 
 
 def _start(spec: PipelineSpec, directory: str, watcher: Watcher) -> SparkSession:
