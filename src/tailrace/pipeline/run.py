@@ -98,7 +98,7 @@ def run(
     shutdown = shutdown or Shutdown()
     began = time.monotonic()
     config = LogConfig(segment_bytes=spec.segment_bytes, sync_every_s=spec.sync_every_s)
-    _make_parents(spec.log)
+    _make_parents(os.path.abspath(spec.log))
     with ExitStack() as stack:
         log = stack.enter_context(CommitLog.open(spec.log, config))
         directory = os.path.join(log.directory, RUN_DIRECTORY)
