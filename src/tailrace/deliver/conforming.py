@@ -43,22 +43,22 @@ def conform(messages: Messages, schema: pa.Schema) -> pa.RecordBatch:
         rows.column("lsn"),
         rows.column("tx") if has_tx else pa.nulls(count, pa.string()),
         pa.repeat(pa.scalar(messages.namespace, pa.string()), count),
-        _fit(messages, "data", messages.data, schema.field("data").type),
+        fit(messages, "data", messages.data, schema.field("data").type),
         pa.nulls(count, schema.field("before").type)
         if before is None
-        else _fit(messages, "before", before, schema.field("before").type),
+        else fit(messages, "before", before, schema.field("before").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _fit(messages: Messages, name: str, column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+def fit(messages: Messages, name: str, column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     """A column with another type; a struct field by field, for Arrow would match fields by place."""
     if column.type == kind:
         return column
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
         present = {entry.name: at for at, entry in enumerate(column.type)}
         children = [
-            _fit(messages, entry.name, pc.struct_field(column, [present[entry.name]]), entry.type)
+            fit(messages, entry.name, pc.struct_field(column, [present[entry.name]]), entry.type)
             if entry.name in present
             else pa.nulls(len(column), entry.type)
             for entry in kind

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
 
 import pyarrow as pa
-from pyarrow import ipc
 
-from tailrace.deliver.evolution import wider
-from tailrace.errors import TailraceError
-from tailrace.limits import KIB
-from tailrace.log.batch import key_of
+from tailrace.deliver.schemas import schema_of, unified
 from tailrace.log.frame import Head
-from tailrace.log.segment import Located, Segment
-from tailrace.log.selection import SelectedFrame
 from tailrace.log.view import LogView
 from tailrace.message import Mode, Offset, Op
 from tailrace.namespace import RESERVED
-
-_SCHEMA_BYTES: Final = 16 * KIB
-"""A frame's schema comes first and is rarely longer."""
 
 
 @dataclass(slots=True)
@@ -81,7 +71,7 @@ def measure(
             share.note(head, start)
             held += head.frame_bytes
             if with_schemas and head.op is not Op.NOOP:
-                share.schema = _unify(share.schema, _schema(segment, located))
+                share.schema = unified(share.schema, schema_of(segment, located))
         if head.closes_group or head.is_hole:
             stretch.end = head.end
             if held >= bytes_max:
@@ -92,40 +82,3 @@ def measure(
 def is_delivered(namespace: str) -> bool:
     """Whether writers get messages of a namespace."""
     return not namespace.startswith(RESERVED)
-
-
-def _schema(segment: Segment, located: Located) -> pa.Schema:
-    head = located.head
-    if not head.is_batch:
-        place = segment.place(located.position, head.offset)
-        return SelectedFrame(head, segment.body_of(located), place, head.offset, head.end).rows().schema
-    begin = located.position + head.head_bytes
-    for size in (_SCHEMA_BYTES, head.body_bytes):
-        try:
-            return ipc.read_schema(pa.py_buffer(segment.bytes_at(begin, min(size, head.body_bytes))))
-        except (pa.ArrowException, OSError, EOFError):
-            continue
-    place = segment.place(located.position, head.offset)
-    raise TailraceError("log.corrupt", "a frame's schema cannot be read", place=place, hint="tailrace log verify")
-
-
-def _unify(known: pa.Schema | None, found: pa.Schema) -> pa.Schema:
-    if known is None or known.equals(found):
-        return found
-    fields = {entry.name: entry for entry in known}
-    for entry in found:
-        if entry.name not in fields:
-            fields[entry.name] = entry
-        elif entry.name in ("data", "before"):
-            fields[entry.name] = _unify_struct(fields[entry.name], entry)
-    metadata: Any = found.metadata if key_of(found) else known.metadata
-    return pa.schema(list(fields.values()), metadata=metadata)
-
-
-def _unify_struct(known: pa.Field[Any], found: pa.Field[Any]) -> pa.Field[Any]:
-    if known.type == found.type:
-        return known
-    inner = {entry.name: entry for entry in known.type}
-    for entry in found.type:
-        inner[entry.name] = wider(inner[entry.name], entry) if entry.name in inner else entry
-    return pa.field(known.name, pa.struct(list(inner.values())))
