@@ -172,7 +172,7 @@ def test_a_hostile_key_cannot_reach_the_terminal(write: Write) -> None:
         ("pipeline: shop", "pipeline: !!python/object:os.system shop", "1: the tag tag:yaml.org,2002:python/object"),
         ("pipeline: shop", "? [a, b]\n: c\npipeline: shop", "1: a key should be a word"),
         ("read:\n", "read:\n\t", "3: a tab is no indentation in YAML; use spaces"),
-        ("{path: in.json}", "{path: ${HOME}}", "3: "),
+        ("{path: in.json}", "{path: 'in.json}", "3: what begins here never ends"),
         ("pipeline: shop", "pipeline: shop\n---\na: b", "2: one file holds one pipeline"),
     ],
 )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import re
 
     from tailrace.adaptor.endpoint import Endpoint
+    from tailrace.pipeline.run import Summary
     from tailrace.pipeline.spec import PipelineSpec
     from tailrace.transform.options import FunctionOptions
 
@@ -87,8 +88,8 @@ class Pipeline:
         """Raise an error that tells everything that is wrong with the declaration."""
         self.spec()
 
-    def run(self, **options: Any) -> Any:
-        """Run the pipeline in this process; see `tailrace.pipeline.run.run`."""
+    def run(self, **options: Any) -> Summary:
+        """Run the pipeline in this process; the options are those of `tailrace.pipeline.run.run`."""
         from tailrace.pipeline.run import run
 
         return run(self.spec(), **options)

@@ -180,12 +180,14 @@ def _syntax(error: yaml.YAMLError, text: str) -> tuple[Mark, Problem]:
         before = text[:position] if isinstance(position, int) else ""
         mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
         return mark, Problem((), f"character {position} of the file cannot be in a YAML file")
-    mark = Mark(found.line + 1, found.column + 1)
     said = str(getattr(error, "problem", "") or "this is not YAML")
-    if "'\\t'" in said:
+    lines = text.split("\n")
+    if said == "found unexpected end of stream":
+        found, said = getattr(error, "context_mark", None) or found, "what begins here never ends"
+    elif "'\\t'" in said:
         said = "a tab is no indentation in YAML; use spaces"
     elif said == "but found another document":
         said = "one file holds one pipeline; remove what follows ---"
-    elif "${" in (text.splitlines() or [""])[min(found.line, text.count("\n"))]:
+    elif "${" in lines[min(found.line, len(lines) - 1)]:
         said += "; inside { } and [ ] values with ${...} need quotes"
-    return mark, Problem((), said)
+    return Mark(found.line + 1, found.column + 1), Problem((), said)
