@@ -25,7 +25,7 @@ from tailrace.errors import Place, TailraceError
 from tailrace.limits import MIB
 from tailrace.log.disk import read_exactly
 
-Part = Mapping[str, int]
+Part = Mapping[str, Any]
 """A part of a file: bytes `from` and `to`, in Parquet files also row groups."""
 
 _BOM: Final = b"\xef\xbb\xbf"

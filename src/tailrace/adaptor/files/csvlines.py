@@ -50,19 +50,25 @@ class CsvLines:
 
     def rows(self, block: Block) -> pa.RecordBatch:
         """The rows of a block of whole lines."""
-        text = self._parse(block, lambda row: self._refuse(block, row))
+        refused: list[TailraceError] = []
+        try:
+            text = self._parse(block, lambda row: self._refuse(block, row, refused))
+        except TailraceError as error:
+            raise next(iter(refused), error) from None
         columns = [self._typed(name, column, block) for name, column in zip(self._names, text.columns, strict=True)]
         return pa.RecordBatch.from_arrays(columns, names=self._names)
 
-    def _refuse(self, block: Block, row: csv.InvalidRow) -> Verdict:
+    def _refuse(self, block: Block, row: csv.InvalidRow, refused: list[TailraceError]) -> Verdict:
+        """Called by Arrow, through which no error of ours finds its way."""
         line = row.text.encode()
         at = block.start + max(0, block.text.find(line))
         why = f"a row has {row.actual_columns} fields instead of {row.expected_columns}"
         error = malformed(self._path, at, why, line)
         if not self._skip_malformed:
-            raise error
+            refused.append(error)
+            return "error"
         self.skipped += 1
-        _log.warning("left out: %s", error)
+        _log.warning("left out, %d by now: %s", self.skipped, error)
         return "skip"
 
     def _columns(self, sample: bytes) -> list[str]:
@@ -77,7 +83,7 @@ class CsvLines:
             names = fields
         else:
             names = list(self._options.columns) or [f"column{at}" for at in range(1, len(fields) + 1)]
-        if len(set(names)) != len(names) or "" in names:
+        if not names or len(set(names)) != len(names) or "" in names:
             what = f"two columns have the same name, or one has none: {', '.join(names)[:200]!r}"
             hint = "mend the header, or set csv.header: false and csv.columns"
             raise TailraceError("source.malformed", what, place=Place(self._path, byte=0), hint=hint)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from tailrace.adaptor.files.columns import EXACT_MAX, Document, batches_of_documents, is_json_text
-from tailrace.adaptor.files.lines import LINE_BYTES_MAX, Block, malformed, too_long
+from tailrace.adaptor.files.lines import Block, malformed
 
 _SAMPLE_BYTES: Final = 64 * 1024
 _DEPTH_MAX: Final = 200
@@ -75,11 +75,12 @@ class JsonLines:
                 arrow_json.ReadOptions(use_threads=False, block_size=size),
                 arrow_json.ParseOptions(explicit_schema=self._types, unexpected_field_behavior="error"),
             )
+            table.validate()  # lists of nothing but nulls come out too short
         except pa.ArrowInvalid:
             return None
         if table.num_rows != lines or not all(_is_exact(column) for column in table.columns):
             return None
-        return table.combine_chunks().to_batches()[0]
+        return table.to_batches()[0]
 
     def _parse_lines(self, block: Block) -> Iterator[tuple[int, pa.RecordBatch]]:
         documents = list(self._documents(block))
@@ -102,11 +103,11 @@ class JsonLines:
             at += len(line) + 1
 
     def _refuse(self, at: int, why: str, line: bytes) -> None:
-        error = too_long(self._path, at) if len(line) > LINE_BYTES_MAX else malformed(self._path, at, why, line)
+        error = malformed(self._path, at, why, line)
         if not self._skip_malformed:
             raise error
         self.skipped += 1
-        _log.warning("left out: %s", error.what, extra={"file": self._path, "byte": at})
+        _log.warning("left out, %d by now: %s", self.skipped, error)
 
     def _learn(self, schema: pa.Schema) -> None:
         """The types for the next block: those of this one, and of fields that it did not have."""

@@ -93,18 +93,19 @@ def record_end(quote: bytes) -> Cut:
 
 def blocks_of_range(fd: int, start: int, end: int, path: str, cut: Cut = line_end) -> Iterator[Block]:
     """The lines of a range. When the file has become shorter they end early, and a line that was cut is left out."""
-    at = start
-    rest = b""
+    at, wanted = start, BLOCK_BYTES
     while at < end:
-        part = read_exactly(fd, min(BLOCK_BYTES, end - at), at)
-        if not part:
-            return
-        at += len(part)
-        text = rest + part
-        length = len(text) if at >= end else cut(text)
+        text = read_exactly(fd, min(wanted, end - at), at)
+        if len(text) < min(wanted, end - at):
+            end = at + line_end(text)
+        length = len(text) if at + len(text) == end else cut(text[: end - at])
         if length:
-            yield Block(at - len(text), text[:length])
-        rest = _checked(text[length:], path, at)
+            yield _checked(Block(at, text if length == len(text) else text[:length]), path)
+            at, wanted = at + length, BLOCK_BYTES
+        elif at < end:
+            wanted *= 2
+            if wanted > 2 * LINE_BYTES_MAX:
+                raise too_long(path, at)
 
 
 def blocks_of_stream(stream: Any, path: str, bytes_max: int, cut: Cut = line_end) -> Iterator[Block]:
@@ -120,16 +121,19 @@ def blocks_of_stream(stream: Any, path: str, bytes_max: int, cut: Cut = line_end
         text = rest + part
         length = cut(text)
         if length:
-            yield Block(at - len(text), text[:length])
-        rest = _checked(text[length:], path, at)
+            yield _checked(Block(at - len(text), text[:length]), path)
+        rest = text[length:]
+        if len(rest) > LINE_BYTES_MAX:
+            raise too_long(path, at - len(rest))
     if rest:
         yield Block(at - len(rest), rest)
 
 
-def _checked(rest: bytes, path: str, end: int) -> bytes:
-    if len(rest) > LINE_BYTES_MAX:
-        raise too_long(path, end - len(rest))
-    return rest
+def _checked(block: Block, path: str) -> Block:
+    """A block without lines that are too long; few blocks are long enough to have one."""
+    if len(block.text) > LINE_BYTES_MAX and max(map(len, block.text.split(b"\n"))) > LINE_BYTES_MAX:
+        raise too_long(path, block.start)
+    return block
 
 
 def too_long(path: str, at: int) -> TailraceError:

@@ -41,6 +41,8 @@ class Listing:
         self._follow_links = follow_links
         self._was_found = False
         self._warned: set[str] = set()
+        self._is_inside: dict[str, bool] = {}
+        """Whether a directory is below the root; looked at once for all files in it."""
 
     def path_of(self, name: str) -> str:
         return os.path.join(self._root(), name)
@@ -48,6 +50,7 @@ class Listing:
     def found(self) -> list[Found]:
         """The files there are now, by name. Raises when what was named outright has never been there."""
         files: list[Found] = []
+        self._is_inside.clear()
         try:
             for name, must_be_read in self._names():
                 file = self._look(name, must_be_read)
@@ -102,15 +105,21 @@ class Listing:
         return None if content is None else Found(name, content, status)
 
     def _may_follow(self, path: str) -> bool:
-        root = os.path.realpath(self._root())
-        if self._follow_links or path == self._path or os.path.realpath(path).startswith(root.rstrip("/") + "/"):
+        if self._follow_links or path == self._path:
+            return True
+        directory = os.path.dirname(path)
+        if directory not in self._is_inside:
+            self._is_inside[directory] = self._leads_inside(directory)
+        if self._is_inside[directory] and not (os.path.islink(path) and not self._leads_inside(path)):
             return True
         if path not in self._warned:
             self._warned.add(path)
-            _log.warning(
-                "%r is left out: it is a link that leads out of the directory (follow_links: true reads it)", path
-            )
+            _log.warning("%r is left out: a link leads out of the directory (follow_links: true reads it)", path)
         return False
+
+    def _leads_inside(self, path: str) -> bool:
+        root = os.path.realpath(self._root())
+        return os.path.commonpath([root, os.path.realpath(path)]) == root
 
     def _error(self, code: str, what: str, hint: str) -> TailraceError:
         return TailraceError(code, what, place=Place(self._path), hint=hint)

@@ -6,12 +6,12 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from tailrace.adaptor.files.contents import first_schema, parts_of, read_part
+from tailrace.adaptor.files.contents import Part, first_schema, parts_of, read_part
 from tailrace.adaptor.files.formats import content_of
 from tailrace.adaptor.files.listing import Found
 from tailrace.adaptor.files.marks import Mark, is_unchanged, mark_of
@@ -30,6 +30,9 @@ class FilesReader:
     The copy ends where the position was that this reader gave last, so that what is added later comes as a change
     and not twice.
     """
+
+    copies_once: Final = True
+    """Files and columns that are found after the start come as changes: they must not be copied as well."""
 
     def __init__(self, options: FilesReaderOptions) -> None:
         self._options = options
@@ -58,36 +61,39 @@ class FilesReader:
         return {"files": {name: mark.to_json() for name, mark in self._given.items()}}
 
     def plan_copy(self, table: Table) -> list[Piece]:
-        pieces: list[Piece] = []
+        parts: list[Part] = []
         for file, now in self._marked(self._listing.found()):
             mark = now if self._given is None else self._given.get(file.name)
             if mark is not None and self._namespace(file) == table.namespace:
-                pieces += self._pieces(file, 0, mark, lsn=0)
-        return pieces
+                parts += self._parts(file, 0, mark, lsn=0)
+        return self._pieces(parts)
 
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
-        for _, data in self._read(piece):
-            yield self._batch(namespace, data, Mode.COPY, np.zeros(data.num_rows, np.int64))
+        for part in piece["parts"]:
+            for _, data in self._read(part):
+                yield self._batch(namespace, data, Mode.COPY, np.zeros(data.num_rows, np.int64))
 
     def plan_changes(self, start: Position, end: Position) -> list[Piece]:
-        before = {name: Mark.from_json(mark) for name, mark in start["files"].items()}
-        after = {name: Mark.from_json(mark) for name, mark in end["files"].items()}
+        before = {name: Mark.from_json(mark) for name, mark in start.get("files", {}).items()}
+        after = {name: Mark.from_json(mark) for name, mark in end.get("files", {}).items()}
+        if before == after:
+            return []
         lsn = sum(mark.size for mark in before.values())
-        pieces: list[Piece] = []
+        parts: list[Part] = []
         for file in self._listing.found():
             mark, known = after.get(file.name), before.get(file.name)
-            if mark is None or mark == known:
-                continue
-            first = self._first_new_byte(file, known, mark)
-            pieces += self._pieces(file, first, mark, lsn)
-            lsn += mark.size - first
-        return pieces
+            if mark is not None and mark != known:
+                first = self._first_new_byte(file, known, mark)
+                parts += self._parts(file, first, mark, lsn)
+                lsn += mark.size - first
+        return self._pieces(parts)
 
     def read_changes(self, piece: Piece) -> Iterator[Batch]:
-        first, last = piece["lsn"], piece["lsn"] + piece["to"] - piece["from"]
-        for at, data in self._read(piece):
-            lsns = np.minimum(np.arange(first + at, first + at + data.num_rows), last)
-            yield self._batch(piece["namespace"], data, Mode.SYNC, lsns)
+        for part in piece["parts"]:
+            first, last = part["lsn"], part["lsn"] + part["to"] - part["from"]
+            for at, data in self._read(part):
+                lsns = np.minimum(np.arange(first + at, first + at + data.num_rows), last)
+                yield self._batch(part["namespace"], data, Mode.SYNC, lsns)
 
     def forget(self, upto: Position) -> None:
         """The files belong to whoever writes them."""
@@ -121,7 +127,19 @@ class FilesReader:
         _log.warning("%r was replaced or has become shorter; it is read again from its start", path)
         return 0
 
-    def _pieces(self, file: Found, start: int, mark: Mark, lsn: int) -> list[Piece]:
+    def _pieces(self, parts: list[Part]) -> list[Piece]:
+        """Parts put together into pieces that are worth a task: files may be small and many."""
+        pieces: list[dict[str, list[Part]]] = []
+        piece_bytes = 0
+        for part in parts:
+            piece_bytes += part["to"] - part["from"]
+            if not pieces or piece_bytes > self._options.piece_bytes:
+                pieces.append({"parts": []})
+                piece_bytes = part["to"] - part["from"]
+            pieces[-1]["parts"].append(part)
+        return list(pieces)
+
+    def _parts(self, file: Found, start: int, mark: Mark, lsn: int) -> list[Part]:
         """What lies between a byte and a mark. `lsn` is the number of the first byte."""
         path = self._listing.path_of(file.name)
         try:
@@ -132,14 +150,14 @@ class FilesReader:
         common = {"file": file.name, "namespace": self._namespace(file), "mark": mark.to_json()}
         return [{**common, **part, "lsn": lsn + part["from"] - start} for part in parts]
 
-    def _read(self, piece: Piece) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of a piece; none when its file is no longer what it was, for then it is read anew anyway."""
-        path = self._listing.path_of(piece["file"])
-        content = content_of(os.path.basename(piece["file"]), self._options.given_format)
-        if content is None or not is_unchanged(path, Mark.from_json(piece["mark"])):
+    def _read(self, part: Part) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of a part; none when its file is no longer what it was, for then it is read anew anyway."""
+        path = self._listing.path_of(part["file"])
+        content = content_of(os.path.basename(part["file"]), self._options.given_format)
+        if content is None or not is_unchanged(path, Mark.from_json(part["mark"])):
             _log.warning("%r was replaced, shortened or removed before it was read", path)
             return
-        yield from read_part(path, content, piece, self._options)
+        yield from read_part(path, content, part, self._options)
 
     def _schema(self, file: Found, size: int) -> pa.Schema:
         """The columns that a file begins with; remembered, unless there are none yet."""
