@@ -27,8 +27,8 @@ class Destination:
     """The table, or its receive view."""
     delete_from: str
     key: tuple[str, ...]
-    columns: frozenset[str]
-    """Names in lower case of what can be written."""
+    generated: frozenset[str]
+    """Columns that SQLite computes itself, in lower case."""
 
     @property
     def is_view(self) -> bool:
@@ -41,14 +41,15 @@ def find(connection: sqlite3.Connection, table: str, key: tuple[str, ...]) -> De
     view = _view(connection, table)
     if info is None and view is None:
         return None
-    columns = _writable(info) if info else _columns_of(connection, view or "")
     deletes_through_view = view is not None and (info is None or _deletes(connection, view))
     return Destination(
         table=info.name if info else table,
         into=view or (info.name if info else table),
         delete_from=view if view and deletes_through_view else table,
         key=key,
-        columns=columns,
+        generated=frozenset(column.name.lower() for column in info.columns if column.generated)
+        if info
+        else frozenset(),
     )
 
 
@@ -129,15 +130,6 @@ def _has_unique(connection: sqlite3.Connection, table: str, key: tuple[str, ...]
         if {(name or "").lower() for (name,) in parts} == wanted:
             return True
     return False
-
-
-def _writable(info: TableInfo) -> frozenset[str]:
-    return frozenset(column.name.lower() for column in info.columns if not column.generated)
-
-
-def _columns_of(connection: sqlite3.Connection, view: str) -> frozenset[str]:
-    found = connection.execute("SELECT name FROM pragma_table_info(?, ?)", (view, SCHEMA)).fetchall()
-    return frozenset(name.lower() for (name,) in found)
 
 
 def _view(connection: sqlite3.Connection, table: str) -> str | None:

@@ -196,7 +196,9 @@ def _append(connection: sqlite3.Connection, destination: Destination, messages: 
 
 
 def _insert(connection: sqlite3.Connection, destination: Destination, rows: pa.StructArray) -> None:
-    fields: list[pa.Field[Any]] = [field for field in rows.type if field.name.lower() in destination.columns]
+    if not len(rows):
+        return
+    fields: list[pa.Field[Any]] = [field for field in rows.type if field.name.lower() not in destination.generated]
     names = [field.name for field in fields]
     values = list(zip(*(bindable(rows.field(field.name), field) for field in fields), strict=True))
     broken = [row for row in values if any(isinstance(value, BrokenText) for value in row)]
