@@ -74,7 +74,7 @@ class Python(OwnFunction):
     """Calls a function with every message; what it returns goes on, and None drops the message.
 
     It gets a dict with `namespace, op, timestamp` (microseconds), `offset, data, before`. Of what it returns, `data`
-    and `op` are taken.
+    and `op` are taken. What the columns will be is known from results only: without rows they stay as they were.
     """
 
     short: ClassVar[str] = "function"

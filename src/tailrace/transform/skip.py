@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from tailrace.deliver.messages import Messages
 from tailrace.transform.comparison import Incomparable, Match, compare, compare_json
 from tailrace.transform.fields import Found, find
-from tailrace.transform.missing import DELETE, refuse_missing
+from tailrace.transform.missing import are_deletes, refuse_missing
 from tailrace.transform.options import FunctionOptions
 
 _NAMES: Final = {"eq": "==", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
@@ -69,7 +69,7 @@ class Skip(FunctionOptions):
 
     def apply(self, messages: Messages) -> Messages:
         found = find(messages.data, self.field)
-        deletes = pc.equal(messages.ops(), DELETE)
+        deletes = are_deletes(messages)
         if found is None:
             if self.missing == "error":
                 refuse_missing(self, messages, [self.field])
