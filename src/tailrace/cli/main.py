@@ -10,7 +10,9 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
-from tailrace.cli import about, check, demo, doctor, init, log, offset, plan
+from tailrace.cli import about, check, demo, doctor, init, log, offset, plan, status
+from tailrace.cli import run as run_command
+from tailrace.cli.report import report_lines
 from tailrace.errors import TailraceError
 from tailrace.log.disk import disk_error
 
@@ -29,6 +31,8 @@ app.command()(about.about)
 app.command()(check.check)
 app.command()(doctor.doctor)
 app.command()(plan.plan)
+app.command()(run_command.run)
+app.command()(status.status)
 app.command()(demo.demo)
 
 
@@ -71,7 +75,4 @@ def _report(error: TailraceError) -> None:
         }
         print(json.dumps({"error": described}), file=sys.stderr)
     else:
-        where = f" ({error.place})" if error.place else ""
-        print(f"error {error.code}: {error.what}{where}", file=sys.stderr)
-        if error.hint:
-            print(f"  next: {error.hint}", file=sys.stderr)
+        print(*report_lines(error), sep="\n", file=sys.stderr)

@@ -1,0 +1,82 @@
+"""`tailrace run`: run a pipeline and show how far it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import sys
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tailrace.cli.check import PipelineArgument
+from tailrace.errors import TailraceError
+
+if TYPE_CHECKING:
+    from tailrace.cli.running import Display
+    from tailrace.pipeline.run import Summary
+
+
+class LogLevel(StrEnum):
+    """How much is told of what goes on inside."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def run(
+    file: PipelineArgument,
+    once: Annotated[bool, typer.Option("--once", help="End when what is in the source now is delivered.")] = False,
+    until_caught_up: Annotated[
+        bool, typer.Option("--until-caught-up", help="End when nothing is left to read or to deliver.")
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option(metavar="URL", help="The Spark master; this machine when left out.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    log_level: Annotated[LogLevel, typer.Option(help="How much is told of what goes on inside.")] = LogLevel.WARNING,
+) -> None:
+    """Run a pipeline until it is stopped; Ctrl-C lets it finish what was begun, a second one stops it at once."""
+    from tailrace.pipeline.load import load
+
+    if once and until_caught_up:
+        raise TailraceError("input.invalid", "--once and --until-caught-up exclude each other", hint="give one of them")
+    spec = load(file)
+    if master is not None:
+        spec = replace(spec, master=master)
+
+    from tailrace.cli.running import Talk, TalkHandler
+    from tailrace.pipeline.run import Until
+    from tailrace.pipeline.run import run as run_pipeline
+    from tailrace.pipeline.shutdown import Shutdown
+
+    until = Until.ONCE if once else Until.CAUGHT_UP if until_caught_up else Until.STOPPED
+    shutdown = Shutdown()
+    again = f"tailrace run {shlex.quote(file)}"
+    with Talk(_display(), quiet=quiet) as talk:
+        logger = logging.getLogger("tailrace")
+        logger.setLevel(log_level.upper())
+        logger.addHandler(TalkHandler(talk))
+        summary = run_pipeline(spec, until, watcher=talk, shutdown=shutdown, retry_hint=again)
+    if shutdown.asked.is_set() and not summary.drained and not summary.errors:
+        what = f"not everything was delivered within {spec.shutdown_s:g} s of the signal; it is delivered next time"
+        raise TailraceError("pipeline.stopped", what, hint=again)
+    raise typer.Exit(_exit_status(summary))
+
+
+def _display() -> Display:
+    """Spark's start takes stderr away for a while, so the talk goes to a descriptor of its own."""
+    stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace")
+    from tailrace.cli.lines import Lines
+
+    return Lines(stream)
+
+
+def _exit_status(summary: Summary) -> int:
+    """Errors have been told when they happened."""
+    return int(summary.errors[0].exit_status) if summary.errors else 0

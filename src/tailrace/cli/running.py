@@ -1,0 +1,120 @@
+"""What a run says while it runs: lines as they come and how far everything is, all on stderr, all from one thread.
+
+Whoever has something to say, be it a signal handler, only puts it into a queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from tailrace.cli.report import report_lines
+from tailrace.cli.show import printable
+from tailrace.cli.sight import Observer
+from tailrace.pipeline.run import Watcher
+
+if TYPE_CHECKING:
+    from tailrace.cli.sight import Sight
+    from tailrace.pipeline.run import Running, Summary
+
+LOOK_EVERY_S: Final = 0.5
+
+
+class Display(Protocol):
+    """Where it is shown. All calls come from one thread."""
+
+    def tell(self, line: str) -> None:
+        """Show a line that stays."""
+
+    def show(self, sight: Sight) -> None:
+        """Called every now and then."""
+
+    def finish(self, sight: Sight | None, summary: Summary, seconds: float) -> None:
+        """The run has ended; it worked for so many seconds."""
+
+    def close(self) -> None:
+        """Nothing more will be shown."""
+
+
+class Talk(Watcher):
+    """Tells people about a run, from entering the context to leaving it. Errors are told even when it is quiet."""
+
+    def __init__(self, display: Display, *, quiet: bool = False) -> None:
+        self._display = display
+        self._quiet = quiet
+        self._said: queue.SimpleQueue[str | Summary | None] = queue.SimpleQueue()
+        self._observer: Observer | None = None
+        self._began_s = time.monotonic()
+        self._told: set[str] = set()
+        self._thread = threading.Thread(target=self._work, name="tailrace-talk", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._said.put(None)
+        self._thread.join()
+
+    def say(self, text: str) -> None:
+        if not self._quiet:
+            self._said.put(text)
+
+    def began(self, running: Running) -> None:
+        self._began_s = time.monotonic()
+        self._observer = Observer(running)
+
+    def ended(self, summary: Summary) -> None:
+        self._said.put(summary)
+
+    def _work(self) -> None:
+        look_s = time.monotonic() + LOOK_EVERY_S
+        try:
+            while True:
+                try:
+                    said = self._said.get(timeout=max(0.0, look_s - time.monotonic()))
+                except queue.Empty:
+                    self._look()
+                    look_s = time.monotonic() + LOOK_EVERY_S
+                    continue
+                if said is None:
+                    return
+                if isinstance(said, str):
+                    self._display.tell(printable(said))
+                else:
+                    self._finish(said)
+        finally:
+            self._display.close()
+
+    def _look(self) -> Sight | None:
+        if self._observer is None:
+            return None
+        sight = self._observer.look(time.monotonic(), time.time())
+        for name, turns in self._observer.running.streams.items():
+            if turns.error is not None and name not in self._told:
+                self._told.add(name)
+                for line in report_lines(turns.error):
+                    self._display.tell(line)
+        if not self._quiet:
+            self._display.show(sight)
+        return sight
+
+    def _finish(self, summary: Summary) -> None:
+        sight = self._look()
+        self._observer = None
+        if not self._quiet:
+            self._display.finish(sight, summary, time.monotonic() - self._began_s)
+
+
+class TalkHandler(logging.Handler):
+    """Log records among the other lines."""
+
+    def __init__(self, talk: Talk) -> None:
+        super().__init__()
+        self._talk = talk
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._talk.say(f"{record.levelname.lower()}: {record.getMessage()}")
