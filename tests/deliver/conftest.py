@@ -34,7 +34,7 @@ def deliver(log: CommitLog, spark: SparkSession) -> Deliver:
 
     def run(spec: WriteSpec) -> list[str]:
         said: list[str] = []
-        delivery = Delivery(spec, log, spark, stop=threading.Event(), report=said.append)
+        delivery = Delivery(spec, log, lambda: spark, stop=threading.Event(), report=said.append)
         delivery.open()
         delivery.until = log.next_offset
         try:

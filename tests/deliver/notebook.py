@@ -48,7 +48,7 @@ class Notebook:
         offsets: list[Any] = messages.offsets().to_pylist()
         if self._options.bulk_max is not None and len(offsets) > self._options.bulk_max:
             raise ValueError(f"too many: {len(offsets)}")
-        for offset, data in zip(offsets, messages.data.to_pylist(), strict=True):
+        for offset, data in zip(offsets, _documents(messages), strict=True):
             if offset in self._options.poison:
                 raise ValueError(f"cannot stomach {data}")
             self._lines.append([offset, data])
@@ -70,3 +70,9 @@ def commits(path: Path) -> list[list[int]]:
     if not path.exists():
         return []
     return [[offset for offset, _ in json.loads(line)] for line in path.read_text().splitlines()]
+
+
+def _documents(messages: Messages) -> list[Any]:
+    data: Any = messages.data
+    documents: list[Any] = data.to_pylist()
+    return documents

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from functools import cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +13,11 @@ from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP
 from tailrace.message import Op
 
-OP_NAMES: Final = pa.array([op.name.lower() for op in Op], pa.string())
+
+@cache
+def op_names() -> pa.Array[Any]:
+    """The name of every op, at its number. Made late: Arrow's first array takes long, for it looks for pandas."""
+    return pa.array([op.name.lower() for op in Op], pa.string())
 
 
 def frame_schema(kind: pa.DataType, before: pa.DataType) -> pa.Schema:
@@ -38,7 +43,7 @@ def conform(messages: Messages, schema: pa.Schema) -> pa.RecordBatch:
     before = messages.before
     columns: list[pa.Array[Any]] = [
         messages.offsets(),
-        OP_NAMES.take(messages.ops()),
+        op_names().take(messages.ops()),
         rows.column("timestamp"),
         rows.column("lsn"),
         rows.column("tx") if has_tx else pa.nulls(count, pa.string()),
@@ -88,5 +93,5 @@ def _as_text(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def ops_of(names: pa.Array[Any]) -> pa.Array[Any]:
-    """The inverse of `OP_NAMES.take`."""
-    return pc.index_in(names, value_set=OP_NAMES).cast(pa.int8())
+    """The numbers of ops by their names."""
+    return pc.index_in(names, value_set=op_names()).cast(pa.int8())

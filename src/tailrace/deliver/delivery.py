@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.deliver.acks import Acks
@@ -71,7 +72,7 @@ class Delivery:
         self,
         spec: WriteSpec,
         log: CommitLog,
-        session: SparkSession,
+        session: Callable[[], SparkSession],
         *,
         stop: threading.Event,
         report: Callable[[str], None],
@@ -82,7 +83,7 @@ class Delivery:
         self.until: Offset | None = None
         """Where delivery ends; None while nobody has said."""
         self._log = log
-        self._spark = session.newSession()  # its own temporary views
+        self._make_session = session
         self._stop = stop
         self._report = report
         self._retry_hint = retry_hint
@@ -101,6 +102,11 @@ class Delivery:
         self._spread = Spread.NONE
         self._every_s = spec.every_s if spec.every_s is not None else spec.options.every_s
         self._wrote_s = 0.0
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        """A session with temporary views of its own; Spark may be starting until the first turn."""
+        return self._make_session().newSession()
 
     @property
     def next_offset(self) -> Offset:

@@ -100,7 +100,7 @@ def batch_of(
     columns: dict[str, pa.Array[Any]] = {
         "op": pa.repeat(pa.scalar(int(op), pa.int8()), count),
         "timestamp": pa.repeat(pa.scalar(timestamp, TIMESTAMP), count),
-        "lsn": pa.array(range(first_lsn, first_lsn + count), pa.int64()),
+        "lsn": pa.array(np.arange(first_lsn, first_lsn + count, dtype=np.int64)),
         "data": rows,
     }
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

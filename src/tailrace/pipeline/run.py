@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,7 +19,8 @@ from tailrace.log.reader import LogReader
 from tailrace.message import Offset
 from tailrace.pipeline.shutdown import Shutdown
 from tailrace.source.capture import Capture
-from tailrace.spark.session import SparkConfig, start
+from tailrace.spark.late import LateSession
+from tailrace.spark.session import SparkConfig
 from tailrace.spark.tasks import run_tasks
 from tailrace.spark.turns import Turns
 
@@ -102,7 +104,7 @@ def run(
     with ExitStack() as stack:
         log = stack.enter_context(CommitLog.open(spec.log, config))
         directory = os.path.join(log.directory, RUN_DIRECTORY)
-        spark = session or _start(spec, directory, watcher)
+        spark = (lambda: session) if session is not None else _start(spec, directory, watcher, stack)
         runner = _Runner(spec, until, log, spark, directory, watcher, shutdown, retry_hint)
         stack.callback(runner.close)
         stack.enter_context(shutdown.listening(watcher.say))
@@ -110,8 +112,6 @@ def run(
         runner.watch()
         summary = runner.summary(time.monotonic() - began)
     watcher.ended(summary)
-    if session is None:
-        spark.stop()
     return summary
 
 
@@ -125,10 +125,12 @@ def _make_parents(path: str) -> None:
             Disk().make_directory(directory)
 
 
-def _start(spec: PipelineSpec, directory: str, watcher: Watcher) -> SparkSession:
+def _start(spec: PipelineSpec, directory: str, watcher: Watcher, stack: ExitStack) -> Callable[[], SparkSession]:
     watcher.say("starting Spark")
     slots = (os.cpu_count() or 2) + 1 + len(spec.writes)
-    return start(SparkConfig(directory, spec.master, slots, spec.spark))
+    late = LateSession(SparkConfig(directory, spec.master, slots, spec.spark))
+    stack.callback(late.stop)
+    return late
 
 
 class _Runner:
@@ -137,7 +139,7 @@ class _Runner:
         spec: PipelineSpec,
         until: Until,
         log: CommitLog,
-        spark: SparkSession,
+        spark: Callable[[], SparkSession],
         directory: str,
         watcher: Watcher,
         shutdown: Shutdown,
@@ -152,7 +154,7 @@ class _Runner:
             spec.read.options,
             spec.read.namespace,
             log,
-            lambda work, items: run_tasks(spark, "read", work, items),
+            lambda work, items: run_tasks(spark(), "read", work, items),
             stop=self._stop_reading,
             report=watcher.say,
             poll_s=spec.poll_s,
@@ -165,7 +167,7 @@ class _Runner:
         ]
         self._running = Running(spec, log, capture, deliveries)
         self._reading = Turns(spark, "read", capture.turn, directory)
-        self._writing = [Turns(spark, d.spec.name, d.turn, directory) for d in deliveries]
+        self._writing = [Turns(spark, each.spec.name, each.turn, directory) for each in deliveries]
 
     def open(self) -> None:
         """Writers first: from then on the log keeps for them what is captured."""

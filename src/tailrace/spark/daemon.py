@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas
 import pyarrow.compute
 import pyspark.daemon
 import pyspark.sql.pandas.serializers
@@ -12,6 +13,7 @@ import tailrace.deliver.task
 import tailrace.source.task
 
 PRELOADED = (
+    pandas,
     pyarrow.compute,
     pyspark.sql.pandas.serializers,
     pyspark.worker,

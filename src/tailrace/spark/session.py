@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import Place, TailraceError
+from tailrace.spark import archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def start(config: SparkConfig) -> SparkSession:
     """A session; the one there is when this process has one already. Spark's own words go to `config.log_path`."""
     _check_java()
     try:
-        from pyspark.sql import SparkSession
+        import pyspark  # noqa: F401
     except ImportError as error:
         what = f"PySpark is not installed: {error}"
         raise TailraceError("spark.unavailable", what, hint="pip install 'tailrace[spark]'") from error
@@ -79,13 +79,9 @@ def start(config: SparkConfig) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if config.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # a worker that dies is replaced: local mode would give up at the first failure
-    builder = SparkSession.builder.master(config.master or f"local[{config.slots},4]")
-    for name, value in _settings(config).items():
-        builder = builder.config(name, value)
-    with _STARTING, _quiet(config.log_path):
+    with _STARTING:
         try:
-            session = builder.getOrCreate()
+            session = _session(config)
         except Exception as error:
             what = f"Spark did not start: {fold(error)}"
             place = Place(config.log_path)
@@ -106,14 +102,34 @@ def fold(error: BaseException) -> str:
     return chosen[:500]
 
 
+def _session(config: SparkConfig) -> SparkSession:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(_settings(config).items()))
+        with open(config.log_path, "ab", opener=_private) as log:
+            launch: Any = launch_gateway
+            gateway = None if SparkContext._gateway else launch(conf, {"stdout": log, "stderr": log})
+        SparkContext(conf=conf, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def _settings(config: SparkConfig) -> dict[str, str]:
-    chosen = {**_SETTINGS, "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))}
+    # a worker that dies is replaced: local mode would give up at the first failure
+    master = config.master or f"local[{config.slots},4]"
+    chosen = {**_SETTINGS, "spark.master": master, "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))}
     if config.is_local:
         chosen |= _LOCAL_SETTINGS
     properties = files("tailrace.spark").joinpath("log4j2.properties")
     chosen["spark.driver.extraJavaOptions"] = (
         f"-Dlog4j2.configurationFile=file:{properties} -Dtailrace.spark.log={config.log_path}"
-        " -XX:+UseParallelGC -XX:-UsePerfData"
+        f" -XX:+UseParallelGC -XX:-UsePerfData{archive.java_options()}"
     )
     return {**chosen, **config.settings}
 
@@ -124,21 +140,3 @@ def _check_java() -> None:
         where = f"under JAVA_HOME={home}" if home else "on the PATH"
         what = f"Spark needs Java 17 or 21, and there is none {where}"
         raise TailraceError("spark.unavailable", what, hint="apt-get install openjdk-17-jre-headless")
-
-
-@contextlib.contextmanager
-def _quiet(path: str) -> Iterator[None]:
-    """The JVM inherits our stderr when it starts and keeps it; so give it a file instead."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.dup2(target, 1)
-        os.dup2(target, 2)
-        yield
-    finally:
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
-        for descriptor in (*kept, target):
-            os.close(descriptor)

@@ -26,7 +26,9 @@ _PAUSE_S: Final = 0.05
 class Turns:
     """One query. `turn` is called again and again, never twice at a time, until it returns False or raises."""
 
-    def __init__(self, session: SparkSession, name: str, turn: Callable[[], bool], directory: str) -> None:
+    def __init__(
+        self, session: Callable[[], SparkSession], name: str, turn: Callable[[], bool], directory: str
+    ) -> None:
         self.name = name
         self.error: TailraceError | None = None
         self.ended = threading.Event()
@@ -39,7 +41,7 @@ class Turns:
 
     def start(self) -> None:
         self._checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=self._directory)
-        clock = self._session.readStream.format("rate-micro-batch")
+        clock = self._session().readStream.format("rate-micro-batch")
         frame = clock.option("rowsPerBatch", 1).option("numPartitions", 1).load()
         writer = frame.writeStream.queryName(self.name).foreachBatch(self._take)
         self._query = writer.option("checkpointLocation", self._checkpoint).start()
