@@ -1,13 +1,15 @@
 """Columns as JSON text, a whole column at a time.
 
 Numbers read back as they were: doubles in their shortest form, decimals digit by digit. What JSON has no number for
-(NaN, Infinity) is text. Timestamps with a zone are ISO 8601 in UTC, bytes are base64, and a field that is kept as JSON
-text is that JSON.
+(NaN, Infinity) is text. Moments and durations are ISO 8601, in UTC if they have a zone; bytes are base64; a field that
+is kept as JSON text is that JSON.
 """
 
 from __future__ import annotations
 
 import base64
+from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Final, cast
 
 import numpy as np
@@ -72,6 +74,8 @@ def json_of(column: Any, field: pa.Field[Any] | None = None) -> pa.Array[Any]:
         text = _quote(_timestamps(column))
     elif pa.types.is_date(kind) or pa.types.is_time(kind):
         text = _quote(pc.cast(column, pa.string()))
+    elif pa.types.is_map(kind):
+        text = _maps(column)
     else:
         text = pa.array([None if value is None else _dumps(value) for value in column.to_pylist()], pa.string())
     return cast("pa.Array[Any]", pc.fill_null(text, _NULL) if text.null_count else text)
@@ -118,6 +122,13 @@ def _lists(column: Any) -> Any:
     return text if column.null_count == 0 else pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string()))
 
 
+def _maps(column: Any) -> Any:
+    """Maps with text for keys are objects, others are lists of pairs."""
+    as_object = pa.types.is_string(column.type.key_type)
+    maps = (None if value is None else dict(value) if as_object else value for value in column.to_pylist())
+    return pa.array([None if value is None else _dumps(value) for value in maps], pa.string())
+
+
 def _timestamps(column: Any) -> Any:
     in_utc = pc.cast(column, pa.timestamp(column.type.unit, tz="UTC")) if column.type.tz else column
     return pc.replace_substring(pc.cast(in_utc, pa.string()), " ", "T")
@@ -131,6 +142,8 @@ def plain(value: Any) -> Any:
     """What orjson does not know."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    if isinstance(value, timedelta):
+        return f"PT{Decimal(value // timedelta(microseconds=1)).scaleb(-6).normalize():f}S"
     return str(value)
 
 

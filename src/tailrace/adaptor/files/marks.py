@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,13 +31,15 @@ class Mark:
     """The file's inode."""
     ends: int
     """A checksum of the first and the last bytes before `size`: whoever appends does not change it."""
+    at: int = field(compare=False)
+    """When the file was last written, in microseconds since 1970."""
 
     def to_json(self) -> dict[str, int]:
-        return {"size": self.size, "id": self.id, "ends": self.ends}
+        return {"size": self.size, "id": self.id, "ends": self.ends, "at": self.at}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Mark:
-        return cls(stored["size"], stored["id"], stored["ends"])
+        return cls(stored["size"], stored["id"], stored["ends"], stored["at"])
 
 
 def mark_of(path: str, file: Found, options: FilesReaderOptions) -> Mark | None:
@@ -46,7 +49,8 @@ def mark_of(path: str, file: Found, options: FilesReaderOptions) -> Mark | None:
             if file.content.format is Format.PARQUET and not _has_footer(path):
                 return None
             size = _readable_bytes(opened.fileno(), path, file, options)
-            return Mark(size, file.stat.st_ino, checksum_of_ends(opened.fileno(), size))
+            at = min(max(0, file.stat.st_mtime_ns), time.time_ns()) // 1000
+            return Mark(size, file.stat.st_ino, checksum_of_ends(opened.fileno(), size), at)
     except FileNotFoundError:
         return None
 

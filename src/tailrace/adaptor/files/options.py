@@ -21,6 +21,8 @@ def _absolute(path: str) -> str:
     """Tasks have another working directory than whoever wrote the path."""
     if not path or "\0" in path:
         raise ValueError("a path must not be empty")
+    if path == "-":
+        raise ValueError("- is no file; the adaptor console prints to standard output")
     return os.path.abspath(os.path.expanduser(path))
 
 

@@ -71,7 +71,8 @@ class FilesReader:
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
         for part in piece["parts"]:
             for _, data in self._read(part):
-                yield self._batch(namespace, data, Mode.COPY, np.zeros(data.num_rows, np.int64))
+                lsns = np.zeros(data.num_rows, np.int64)
+                yield self._batch(namespace, data, Mode.COPY, lsns, time.time_ns() // 1000)
 
     def plan_changes(self, start: Position, end: Position) -> list[Piece]:
         before = {name: Mark.from_json(mark) for name, mark in start.get("files", {}).items()}
@@ -93,7 +94,7 @@ class FilesReader:
             first, last = part["lsn"], part["lsn"] + part["to"] - part["from"]
             for at, data in self._read(part):
                 lsns = np.minimum(np.arange(first + at, first + at + data.num_rows), last)
-                yield self._batch(part["namespace"], data, Mode.SYNC, lsns)
+                yield self._batch(part["namespace"], data, Mode.SYNC, lsns, part["mark"]["at"])
 
     def forget(self, upto: Position) -> None:
         """The files belong to whoever writes them."""
@@ -170,11 +171,11 @@ class FilesReader:
             self._schemas[file.name, file.stat.st_ino] = schema
         return schema
 
-    def _batch(self, namespace: str, data: pa.RecordBatch, mode: Mode, lsns: np.ndarray[Any, Any]) -> Batch:
+    def _batch(self, namespace: str, data: pa.RecordBatch, mode: Mode, lsns: np.ndarray[Any, Any], at: int) -> Batch:
         count = data.num_rows
         columns: dict[str, pa.Array[Any]] = {
             "op": pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), count),
-            "timestamp": pa.repeat(pa.scalar(time.time_ns() // 1000, TIMESTAMP), count),
+            "timestamp": pa.repeat(pa.scalar(at, TIMESTAMP), count),
             "lsn": pa.array(lsns, pa.int64()),
             "data": data.to_struct_array(),
         }
