@@ -72,6 +72,10 @@ def run(
 def _display() -> Display:
     """Spark's start takes stderr away for a while, so the talk goes to a descriptor of its own."""
     stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace")
+    if stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+        from tailrace.cli.bars import Bars
+
+        return Bars(stream)
     from tailrace.cli.lines import Lines
 
     return Lines(stream)

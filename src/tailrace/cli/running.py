@@ -71,23 +71,27 @@ class Talk(Watcher):
         self._said.put(summary)
 
     def _work(self) -> None:
-        look_s = time.monotonic() + LOOK_EVERY_S
         try:
-            while True:
-                try:
-                    said = self._said.get(timeout=max(0.0, look_s - time.monotonic()))
-                except queue.Empty:
-                    self._look()
-                    look_s = time.monotonic() + LOOK_EVERY_S
-                    continue
-                if said is None:
-                    return
-                if isinstance(said, str):
-                    self._display.tell(printable(said))
-                else:
-                    self._finish(said)
-        finally:
+            self._talk()
             self._display.close()
+        except OSError:  # nobody listens any more; the pipeline goes on
+            return
+
+    def _talk(self) -> None:
+        look_s = time.monotonic() + LOOK_EVERY_S
+        while True:
+            try:
+                said = self._said.get(timeout=max(0.0, look_s - time.monotonic()))
+            except queue.Empty:
+                self._look()
+                look_s = time.monotonic() + LOOK_EVERY_S
+                continue
+            if said is None:
+                return
+            if isinstance(said, str):
+                self._display.tell(printable(said))
+            else:
+                self._finish(said)
 
     def _look(self) -> Sight | None:
         if self._observer is None:
@@ -97,7 +101,7 @@ class Talk(Watcher):
             if turns.error is not None and name not in self._told:
                 self._told.add(name)
                 for line in report_lines(turns.error):
-                    self._display.tell(line)
+                    self._display.tell(printable(line))
         if not self._quiet:
             self._display.show(sight)
         return sight
