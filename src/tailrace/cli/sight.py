@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.errors import TailraceError
 from tailrace.log.view import LogView
 from tailrace.message import Offset
+from tailrace.pipeline.run import READING
 from tailrace.source.phase import Phase
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class Observer:
         """`now_s` is monotonic; `clock_s` is since 1970."""
         capture = self.running.capture
         tables = sorted(capture.progress.tables.items())
-        is_idle = capture.is_idle and not self.running.streams["read"].ended.is_set()
+        is_idle = capture.is_idle and not self.running.streams[READING].ended.is_set()
         end = self.running.log.next_offset
         writers = tuple(self._writer(delivery, end, now_s, clock_s) for delivery in self.running.deliveries)
         return Sight(

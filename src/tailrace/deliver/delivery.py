@@ -12,6 +12,7 @@ When messages are refused, the range is kept as trouble, and redelivered one mes
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
 from collections import Counter
@@ -291,10 +292,11 @@ class Delivery:
         error = TailraceError.decode(refused["error"])
         self._trouble = Trouble(offset, max(offset, trouble.last), error.what, time.time(), is_single=True)
         self._trouble_file.write(self._trouble)
-        name, log = self.spec.name, self._log.directory
+        name, log = self.spec.name, shlex.quote(self._log.directory)
         commands = (
-            f"look: tailrace log show {offset} --log {log}; retry: {self._retry_hint};"
-            f" acknowledge: tailrace offset ack {name} {offset} --log {log} --reason WHY"
+            f"look: tailrace log show {offset} --log {log}\n"
+            f"retry: {self._retry_hint}\n"
+            f"acknowledge: tailrace offset ack {name} {offset} --log {log} --reason WHY"
         )
         message = refused["message"]
         which = f"offset {offset}, {message.get('op')} of {message.get('namespace')}"

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 RUN_DIRECTORY: Final = "run"
 """Beside the segments: what only lives while a pipeline runs, and Spark's log."""
 LOOK_EVERY_S: Final = 0.1
+READING: Final = "_read"
+"""The name of the reader's stream; no writer can have it."""
 
 
 class Until(StrEnum):
@@ -84,6 +86,7 @@ class Running:
     capture: Capture
     deliveries: list[Delivery]
     streams: dict[str, Turns] = field(default_factory=dict)
+    """By writer; the reader's is `READING`."""
 
 
 def run(
@@ -154,7 +157,7 @@ class _Runner:
             spec.read.options,
             spec.read.namespace,
             log,
-            lambda work, items: run_tasks(spark(), "read", work, items),
+            lambda work, items: run_tasks(spark(), READING, work, items),
             stop=self._stop_reading,
             report=watcher.say,
             poll_s=spec.poll_s,
@@ -166,7 +169,7 @@ class _Runner:
             for write in spec.writes
         ]
         self._running = Running(spec, log, capture, deliveries)
-        self._reading = Turns(spark, "read", capture.turn, directory)
+        self._reading = Turns(spark, READING, capture.turn, directory)
         self._writing = [Turns(spark, each.spec.name, each.turn, directory) for each in deliveries]
 
     def open(self) -> None:
@@ -184,9 +187,7 @@ class _Runner:
         """Until the end: by itself, by a signal, or because nothing can go on."""
         while not self._is_over():
             self._shutdown.asked.wait(LOOK_EVERY_S)
-            for turns in self._running.streams.values():
-                turns.look()
-            self._watcher.look(self._running)
+            self._look()
             if self._shutdown.asked.is_set():
                 break
         self._drain()
@@ -210,8 +211,17 @@ class _Runner:
             end=end,
             seconds=seconds,
             errors=[turns.error for turns in running.streams.values() if turns.error is not None],
-            drained=all(delivery.next_offset >= end for delivery in live),
+            drained=all(d.next_offset >= (end if d.until is None else d.until) for d in live),
         )
+
+    def _look(self) -> None:
+        for turns in self._running.streams.values():
+            turns.look()
+        for delivery, turns in zip(self._running.deliveries, self._writing, strict=True):
+            if turns.error is not None:
+                with suppress(TailraceError):  # what is not recorded is repeated
+                    delivery.close()  # so that it does not look alive, and an operator can move it
+        self._watcher.look(self._running)
 
     def _is_over(self) -> bool:
         if all(turns.ended.is_set() for turns in self._writing):
@@ -236,9 +246,7 @@ class _Runner:
         for delivery in self._running.deliveries:
             delivery.until = self._running.log.next_offset
         while not all(turns.ended.is_set() for turns in self._writing):
-            self._watcher.look(self._running)
-            for turns in self._writing:
-                turns.look()
+            self._look()
             if self._shutdown.asked.is_set():
                 left_s = asked_s + self._running.spec.shutdown_s - time.monotonic()
                 if left_s <= 0:
