@@ -7,26 +7,20 @@ only where nothing was rounded. Everything else is parsed line by line, and teac
 
 from __future__ import annotations
 
-import json
 import logging
-import math
-import re
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from tailrace.adaptor.files.columns import EXACT_MAX, Document, batches_of_documents, is_json_text
+from tailrace.adaptor.files.jsondocument import document_of, has_long_number
 from tailrace.adaptor.files.lines import Block, malformed
 
 _SAMPLE_BYTES: Final = 64 * 1024
-_DEPTH_MAX: Final = 200
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
-"""What might be a whole number beyond 64 bits, which orjson would round."""
 _FAILURES_MAX: Final = 3
 """After so many blocks in a row for which the fast parser did not do, it is not tried any more."""
 
@@ -93,11 +87,11 @@ class JsonLines:
 
     def _documents(self, block: Block) -> Iterator[Document]:
         at = block.start
-        has_long_numbers = _LONG_NUMBER.search(block.text) is not None
+        may_round = has_long_number(block.text)
         for line in block.text.split(b"\n"):
             if line and not line.isspace():
                 try:
-                    yield _document(line, has_long_numbers and _LONG_NUMBER.search(line) is not None)
+                    yield document_of(line, may_round=may_round and has_long_number(line))
                 except ValueError as error:
                     self._refuse(at, str(error), line)
             at += len(line) + 1
@@ -155,54 +149,6 @@ def _is_exact(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> bool:
     if pa.types.is_list(kind):
         return _is_exact(pc.list_flatten(column))
     return True
-
-
-def _document(line: bytes, has_long_number: bool) -> Document:
-    """The document of a line; ValueError when there is none."""
-    if line.count(b"[") + line.count(b"{") > _DEPTH_MAX and _depth(line) > _DEPTH_MAX:
-        raise ValueError(f"the document is nested deeper than {_DEPTH_MAX}")
-    document = _loads_exactly(line) if has_long_number else _loads(line)
-    if type(document) is not dict:
-        raise ValueError("the line is not a document")
-    return document
-
-
-def _loads(line: bytes) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return _loads_exactly(line)
-
-
-def _loads_exactly(line: bytes) -> Any:
-    """Slower, for half surrogate pairs and numbers of any length."""
-    return json.loads(
-        line.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_document_of_pairs
-    )
-
-
-def _document_of_pairs(pairs: list[tuple[str, Any]]) -> Document:
-    for name, _ in pairs:
-        name.encode()
-    return dict(pairs)
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text[:40]} is no number that a double can hold")
-
-
-def _depth(line: bytes) -> int:
-    """How deep brackets are nested; those within text count too."""
-    deepest = depth = 0
-    for bracket in re.findall(rb"[][{}]", line):
-        depth += 1 if bracket in b"[{" else -1
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _merge(known: pa.Field[Any] | None, found: pa.Field[Any]) -> pa.Field[Any]:

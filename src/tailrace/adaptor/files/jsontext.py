@@ -140,7 +140,7 @@ def _dumps(value: Any) -> str:
 
 def plain(value: Any) -> Any:
     """What orjson does not know."""
-    if isinstance(value, bytes):
+    if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     if isinstance(value, timedelta):
         return f"PT{Decimal(value // timedelta(microseconds=1)).scaleb(-6).normalize():f}S"

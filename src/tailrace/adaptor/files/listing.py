@@ -39,17 +39,20 @@ class Listing:
         self._path = path
         self._given = given
         self._follow_links = follow_links
+        self._root = ""
         self._was_found = False
         self._warned: set[str] = set()
         self._is_inside: dict[str, bool] = {}
         """Whether a directory is below the root; looked at once for all files in it."""
 
     def path_of(self, name: str) -> str:
-        return os.path.join(self._root(), name)
+        self._root = self._root or self._find_root()
+        return os.path.join(self._root, name)
 
     def found(self) -> list[Found]:
         """The files there are now, by name. Raises when what was named outright has never been there."""
         files: list[Found] = []
+        self._root = self._find_root()
         self._is_inside.clear()
         try:
             for name, must_be_read in self._names():
@@ -74,13 +77,12 @@ class Listing:
         elif os.path.exists(self._path):
             yield os.path.basename(self._path), True
         elif glob.has_magic(self._path):
-            root = self._root()
-            pattern = os.path.relpath(self._path, root)
-            yield from ((name, True) for name in set(glob.iglob(pattern, root_dir=root, recursive=True)))
+            pattern = os.path.relpath(self._path, self._root)
+            yield from ((name, True) for name in set(glob.iglob(pattern, root_dir=self._root, recursive=True)))
         elif not self._was_found:
             raise self._error("source.unreachable", "there is no such file or directory", "check the path")
 
-    def _root(self) -> str:
+    def _find_root(self) -> str:
         """The directory below which everything is: for a pattern, as far as nothing in it is a wildcard."""
         if os.path.isdir(self._path):
             return self._path
@@ -92,10 +94,12 @@ class Listing:
     def _look(self, name: str, must_be_read: bool) -> Found | None:
         path = self.path_of(name)
         try:
-            status = os.stat(path)
+            status = os.lstat(path)
+            is_link = stat.S_ISLNK(status.st_mode)
+            status = os.stat(path) if is_link else status
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(status.st_mode) or not self._may_follow(path):
+        if not stat.S_ISREG(status.st_mode) or not self._may_follow(path, is_link):
             return None
         _check_encoding(name)
         content = content_of(os.path.basename(name), self._given)
@@ -104,13 +108,13 @@ class Listing:
             raise TailraceError("source.unsupported", what, place=Place(path), hint="set format: jsonl, csv or parquet")
         return None if content is None else Found(name, content, status)
 
-    def _may_follow(self, path: str) -> bool:
+    def _may_follow(self, path: str, is_link: bool) -> bool:
         if self._follow_links or path == self._path:
             return True
         directory = os.path.dirname(path)
         if directory not in self._is_inside:
             self._is_inside[directory] = self._leads_inside(directory)
-        if self._is_inside[directory] and not (os.path.islink(path) and not self._leads_inside(path)):
+        if self._is_inside[directory] and (not is_link or self._leads_inside(path)):
             return True
         if path not in self._warned:
             self._warned.add(path)
@@ -118,7 +122,7 @@ class Listing:
         return False
 
     def _leads_inside(self, path: str) -> bool:
-        root = os.path.realpath(self._root())
+        root = os.path.realpath(self.path_of(""))
         return os.path.commonpath([root, os.path.realpath(path)]) == root
 
     def _error(self, code: str, what: str, hint: str) -> TailraceError:
