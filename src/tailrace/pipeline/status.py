@@ -88,7 +88,7 @@ class LogStatus:
     messages: int
     bytes: int
     held_bytes: Mapping[str, int]
-    """By consumer, how much of the sealed part of the log it keeps from being removed."""
+    """By consumer, how much of the log it keeps from being removed."""
 
 
 @dataclass(frozen=True, slots=True)

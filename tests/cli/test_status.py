@@ -1,0 +1,191 @@
+"""`tailrace status`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.deliver.deadletter import dead_letters
+from tailrace.deliver.trouble import Trouble, TroubleFile
+from tailrace.log.commitlog import CommitLog
+from tailrace.log.consumers import Consumers
+from tailrace.log.operator import Operator
+from tailrace.log.session import ConsumerSession
+from tailrace.message import Message, Micros, Mode, Offset, Op
+from tailrace.source.bookmark import bookmark
+from tailrace.source.phase import Phase, Progress, TableProgress
+from tests.cli.conftest import Tailrace
+from tests.pipeline.shelf import offer
+
+SHOP = """
+pipeline: shop
+log: log
+read: {shelf: {path: nowhere.json}}
+write:
+  - {name: all, sink: {path: all.json}}
+  - {name: orders, sink: {path: orders.json}, on_error: dead_letter}
+"""
+
+
+@pytest.fixture(autouse=True)
+def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    offer(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    Path("shop.yml").write_text(SHOP)
+
+
+@pytest.fixture
+def log(shop: None) -> None:
+    """Ten messages at the offsets 0 to 9, and two consumers that have had five of them."""
+    messages = [Message(Op.INSERT, Micros(number), "main.orders", {"id": number}) for number in range(10)]
+    with CommitLog.open("log") as opened:
+        opened.append_messages(messages[:5], mode=Mode.COPY)
+        opened.roll()
+        opened.append_messages(messages[5:], mode=Mode.COPY)
+    consumers = Consumers("log")
+    consumers.register("all", start=Offset(5))
+    consumers.register("orders", start=Offset(5))
+
+
+def statuses(tailrace: Tailrace) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The pipeline and its two writers."""
+    outcome = tailrace("status", "shop.yml", "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    first, second = outcome.json["writers"]
+    return outcome.json, first, second
+
+
+def test_before_the_first_run(tailrace: Tailrace) -> None:
+    found, first, second = statuses(tailrace)
+    assert (found["pipeline"], found["running"], found["log"], found["namespaces"]) == ("shop", None, None, [])
+    assert (first["state"], first["position"], first["seen_s_ago"]) == ("new", -1, None)
+    assert second["state"] == "new"
+    assert not Path("log").exists()
+    assert "the first run makes it" in tailrace("status", "shop.yml").out
+
+
+def test_how_far_everything_is(tailrace: Tailrace, log: None) -> None:
+    tables = {
+        "main.orders": TableProgress(Phase.COPY, ("id",), pieces=4, done=((0, 1), (3, 3)), rows=12, copied=9),
+        "main.items": TableProgress(Phase.SYNC, ("id",), pieces=1, done=((0, 0),), copied=3),
+    }
+    with CommitLog.open("log") as opened:
+        opened.append(list(bookmark(Progress(), Progress(tables=tables), Micros(11))))
+        end = opened.next_offset
+    found, first, _ = statuses(tailrace)
+    assert [
+        (each["namespace"], each["phase"], each["rows"], each["rows_copied"], each["pieces_done"], each["pieces"])
+        for each in found["namespaces"]
+    ] == [("main.items", "sync", None, 3, 1, 1), ("main.orders", "copy", 12, 9, 3, 4)]
+    assert (first["position"], first["lag"]["messages"], first["state"]) == (4, end - 5, "not running")
+    assert first["lag"]["bytes"] > 0
+    assert first["lag"]["seconds"] > 0
+    assert 0 <= first["seen_s_ago"] < 60
+    assert found["log"]["next_offset"] == end
+    text = tailrace("status", "shop.yml").out
+    assert "9 of about 12" in text
+    assert "3 of 4" in text
+
+
+def test_a_writer_that_the_log_does_not_know_will_get_everything(tailrace: Tailrace, log: None) -> None:
+    Consumers("log").delete("orders", "for a test")
+    _, _, second = statuses(tailrace)
+    assert (second["state"], second["position"], second["lag"]["messages"]) == ("new", -1, 10)
+
+
+def test_while_it_runs(tailrace: Tailrace, log: None) -> None:
+    with CommitLog.open("log"), ConsumerSession(Consumers("log"), "all"):
+        found, first, second = statuses(tailrace)
+        assert found["running"]["pid"] == os.getpid()
+        assert (first["state"], second["state"]) == ("running", "not running")
+        assert f"run by process {os.getpid()}" in tailrace("status", "shop.yml").out
+    found, first, _ = statuses(tailrace)
+    assert (found["running"], first["state"]) == (None, "not running")
+
+
+def test_a_writer_that_failed(tailrace: Tailrace, log: None) -> None:
+    TroubleFile("log", "all").write(Trouble(5, 9, "no such\x1b[2J table", time.time(), is_single=True))
+    _, first, _ = statuses(tailrace)
+    assert (first["state"], first["trouble"]["first"], first["trouble"]["is_single"]) == ("stopped", 5, True)
+    text = tailrace("status", "shop.yml").out
+    assert "writer all could not write offset 5: no such" in text
+    assert "\x1b" not in text
+
+
+def test_a_failure_that_was_acknowledged(tailrace: Tailrace, log: None) -> None:
+    TroubleFile("log", "all").write(Trouble(5, 9, "no such table", time.time(), is_single=True))
+    Operator(Consumers("log")).acknowledge("all", 5, reason="for a test")
+    _, first, _ = statuses(tailrace)
+    assert (first["state"], first["trouble"], first["position"]) == ("not running", None, 5)
+
+
+def test_a_failed_range_stays_until_all_of_it_is_delivered(tailrace: Tailrace, log: None) -> None:
+    TroubleFile("log", "all").write(Trouble(5, 9, "no such table", time.time()))
+    Operator(Consumers("log")).mark("all", 8, reason="for a test")
+    assert statuses(tailrace)[1]["state"] == "stopped"
+    Operator(Consumers("log")).mark("all", 9, reason="for a test")
+    assert statuses(tailrace)[1]["state"] == "not running"
+
+
+def test_what_failed_in_an_earlier_run_is_tried_again(tailrace: Tailrace, log: None) -> None:
+    for name in ("all", "orders"):
+        TroubleFile("log", name).write(Trouble(5, 9, "no such table", time.time() - 60))
+    consumers = Consumers("log")
+    with CommitLog.open("log"), ConsumerSession(consumers, "all"), ConsumerSession(consumers, "orders"):
+        assert [each["state"] for each in statuses(tailrace)[1:]] == ["retrying", "retrying"]
+        for name in ("all", "orders"):
+            TroubleFile("log", name).write(Trouble(5, 9, "no such table", time.time() + 1))
+        # the second one puts aside what it cannot write, and goes on
+        assert [each["state"] for each in statuses(tailrace)[1:]] == ["stopped", "retrying"]
+
+
+def test_a_writer_that_cannot_go_on(tailrace: Tailrace, log: None) -> None:
+    Consumers("log").invalidate("all", "it held back too much")
+    _, first, second = statuses(tailrace)
+    assert (first["state"], first["invalidated"]) == ("invalidated", "it held back too much")
+    assert (second["state"], second["invalidated"]) == ("not running", None)
+    assert "writer all cannot go on: it held back too much" in tailrace("status", "shop.yml").out
+
+
+def test_a_writer_whose_offsets_are_damaged(tailrace: Tailrace, log: None) -> None:
+    Path("log/__consumer_offsets-all/consumer.json").write_text("{")
+    _, first, second = statuses(tailrace)
+    assert (first["state"], second["state"]) == ("damaged", "not running")
+
+
+def test_dead_letters_are_counted(tailrace: Tailrace, log: None) -> None:
+    refused = {"offset": 5, "error": {"code": "destination.refused", "what": "no"}, "message": {}}
+    with CommitLog.open("log") as opened:
+        opened.append_messages(dead_letters("orders", [refused, refused]))
+        opened.append_messages(dead_letters("orders", [refused]))
+    _, first, second = statuses(tailrace)
+    assert (first["dead_letters"], second["dead_letters"]) == (0, 3)
+
+
+def test_who_holds_the_log(tailrace: Tailrace, log: None) -> None:
+    Operator(Consumers("log")).rewind("all", 0, reason="for a test")
+    found, _, _ = statuses(tailrace)
+    held = found["log"]["held_bytes"]
+    assert held["all"] == found["log"]["bytes"]
+    assert 0 < held["orders"] < held["all"]
+
+
+def test_nothing_is_changed_and_no_spark_started(log: None, tmp_path: Path) -> None:
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")}
+    program = (
+        "import sys, pytest; from tests.pipeline.shelf import offer; offer(pytest.MonkeyPatch());"
+        "from tailrace.cli.main import app; app(['status', 'shop.yml', '--json'], standalone_mode=False);"
+        "assert 'pyspark' not in sys.modules"
+    )
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, env={**os.environ, "PYTHONPATH": root})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["pipeline"] == "shop"
+    assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")} == before
