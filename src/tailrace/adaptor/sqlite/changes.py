@@ -76,13 +76,15 @@ def _read_table(database: Database, version: Version, after: int, upto: int) -> 
 
 def _query(version: Version, after: int, upto: int) -> Query:
     kinds = tuple(version.kinds.values())
+    columns = (*_HEAD, *sql.change_columns("n", len(kinds)), *sql.change_columns("o", len(kinds)))
     return Query(
-        expressions=(*_HEAD, *sql.changed_rows(len(kinds))),
+        expressions=tuple(map(sql.column, columns)),
         kinds=(*(Kind.INTEGER for _ in _HEAD), *kinds, *kinds),
         source="tailrace_changelog",
         where=("seq > ?", "seq <= ?", "tbl = ?"),
         parameters=(after, upto, version.tbl),
         order=("seq",),
+        rowid_at=0,
     )
 
 

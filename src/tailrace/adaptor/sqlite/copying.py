@@ -113,6 +113,7 @@ def _query(table: TableInfo, kinds: Mapping[str, Kind], after: list[Value] | Non
         where=tuple(where),
         parameters=tuple(parameters),
         order=table.order,
+        rowid_at=list(columns).index(table.rowid) if table.rowid else None,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +25,9 @@ class Query:
     source: str
     where: tuple[str, ...]
     parameters: tuple[Value, ...]
-    order: tuple[str, ...] = ()
+    order: tuple[str, ...]
+    rowid_at: int | None = None
+    """Which expression is the rowid, when that is the order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +55,18 @@ def _scan_quickly(database: Database, query: Query, rows_max: int) -> Answer | N
     """The rows by ADBC, None when a value does not fit. Its errors say little, so what fails is tried the other way."""
     from adbc_driver_manager import Error
 
-    text = sql.typed(query.expressions, query.kinds, query.source, query.where, query.order)
+    by_rowid = query.rowid_at is not None
+    text = sql.typed(query.expressions, query.kinds, query.source, query.where, query.order, by_rowid=by_rowid)
+    with_ours = rows_max + 1
     try:
-        # Our own first row comes on top.
-        table = database.arrow(text, [*query.parameters, rows_max], rows_max + 1)
+        table = database.arrow(text, [*query.parameters, with_ours], with_ours)
     except (Error, OSError, pa.ArrowException):
         return None
     columns = [_whole(column)[1:] for column in table.columns]
     misfit: Any = columns.pop().cast(pa.bool_())
     if pc.any(misfit).as_py() or not all(map(_sound, columns, query.kinds)):
+        return None
+    if query.rowid_at is not None and not _rises(columns[query.rowid_at]):
         return None
     return Answer(columns, query.kinds)
 
@@ -68,6 +74,11 @@ def _scan_quickly(database: Database, query: Query, rows_max: int) -> Answer | N
 def _whole(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
     whole: Any = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return cast("pa.Array[Any]", whole)
+
+
+def _rises(column: pa.Array[Any]) -> bool:
+    """Whether rows came in order; the driver's query trusts SQLite to read a table from its beginning to its end."""
+    return bool(np.all(np.diff(column.to_numpy()) > 0))
 
 
 def _sound(column: pa.Array[Any], kind: Kind) -> bool:

@@ -50,7 +50,7 @@ def triggers(tbl: int, table: TableInfo, uniques: Sequence[Unique]) -> list[Trig
     prefix = f"{OURS}{tbl}_"
     inserted = sql.record(tbl, Op.INSERT, columns, new="NEW")
     updated = sql.record(tbl, Op.UPDATE, columns, new="NEW", old="OLD")
-    deleted = sql.record(tbl, Op.DELETE, columns, new="OLD")
+    deleted = sql.record(tbl, Op.DELETE, columns, new="OLD", old="OLD")
     replaced = sql.record_replaced(tbl, columns, table.name, table.key) if uniques else []
     made = [
         Trigger(f"{prefix}insert", "AFTER INSERT", (*replaced, inserted)),
