@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -18,97 +15,93 @@ from tailrace.adaptor.registry import find
 from tailrace.deliver.contract import Target
 from tailrace.errors import TailraceError
 from tailrace.log.documents import JSON, TYPE_METADATA
-from tailrace.message import Offset, Op
-
-
-class Row(dict[str, Any]):
-    """Stands in for Spark's."""
-
-    def asDict(self, recursive: bool = False) -> dict[str, Any]:  # noqa: N802
-        assert recursive
-        return dict(self)
+from tailrace.message import Offset
 
 
 class Frame:
-    """Stands in for a DataFrame of which only a part is in memory."""
+    """Stands in for a DataFrame."""
 
-    def __init__(self, *rows: dict[str, Any]) -> None:
-        self._rows = rows
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
 
     def orderBy(self, name: str) -> Frame:  # noqa: N802
-        return Frame(*sorted(self._rows, key=lambda row: row[name]))
+        return Frame(self._table.sort_by(name))
 
-    def toLocalIterator(self, prefetchPartitions: bool) -> Iterator[Row]:  # noqa: N802, N803
-        return map(Row, self._rows)
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        return self._table
 
 
-AT = datetime(2024, 5, 6, 7, 8, 9, 123456)
 SCHEMA = pa.schema([("n", pa.int64())])
 
 
-def message(offset: int, op: int | str, data: dict[str, Any] | None, before: Any = None) -> dict[str, Any]:
-    return {"offset": offset, "op": op, "timestamp": AT, "lsn": 0, "data": data, "before": before}
+def frame_of(schema: pa.Schema, *rows: tuple[int, str, Any, Any]) -> Any:
+    """Messages as Spark has them: offset, op, data and before."""
+    offsets, ops, data, before = zip(*rows, strict=True)
+    struct = pa.struct([pa.field(field.name, field.type) for field in schema])
+    return Frame(
+        pa.table(
+            {
+                "offset": pa.array(offsets, pa.int64()),
+                "op": pa.array(ops, pa.string()),
+                "timestamp": pa.array([1_700_000_000_123_456] * len(rows), pa.timestamp("us", tz="Etc/UTC")),
+                "lsn": pa.array([0] * len(rows), pa.int64()),
+                "tx": pa.nulls(len(rows), pa.string()),
+                "namespace": pa.array(["main.t"] * len(rows)),
+                "data": pa.array(data, struct),
+                "before": pa.array(before, struct),
+            }
+        )
+    )
 
 
-def printed(format_: Any, *rows: dict[str, Any], schema: pa.Schema = SCHEMA) -> str:
+def printed(format_: Any, *rows: tuple[int, str, Any, Any], schema: pa.Schema = SCHEMA) -> str:
     out = io.StringIO()
     writer = ConsoleWriter(format_, out)
-    frame: Any = Frame(*rows)
-    writer.write_frame(Target("main.t", schema, ()), frame, Offset(9))
+    writer.write_frame(Target("main.t", schema, ()), frame_of(schema, *rows), Offset(9))
     assert writer.applied("main.t") is None
     writer.close()
     return out.getvalue()
 
 
 def test_text() -> None:
-    rows = [message(8, int(Op.DELETE), {"n": 2}), message(7, int(Op.INSERT), {"n": 1}), message(9, "update", None)]
+    rows = [(8, "delete", {"n": 2}, None), (7, "insert", {"n": 1}, None), (9, "update", None, None)]
     assert printed("text", *rows) == 'insert main.t 7 {"n":1}\ndelete main.t 8 {"n":2}\nupdate main.t 9 null\n'
 
 
 def test_json() -> None:
-    (line,) = printed("json", message(7, int(Op.UPDATE), {"n": 1}, {"n": 0})).splitlines()
+    (line,) = printed("json", (7, "update", {"n": 1}, {"n": 0})).splitlines()
     assert json.loads(line) == {
         "op": "update",
         "namespace": "main.t",
-        "timestamp": "2024-05-06T07:08:09.123456Z",
+        "timestamp": "2023-11-14T22:13:20.123456Z",
         "offset": 7,
         "data": {"n": 1},
         "before": {"n": 0},
     }
 
 
-def test_values_of_all_kinds_are_one_line() -> None:
-    data = {
-        "text": "a\nb",
-        "bytes": bytearray(b"\0"),
-        "decimal": Decimal("1.10"),
-        "at": AT.replace(tzinfo=UTC),
-        "nan": float("nan"),
-        "map": {1: "x"},
-        "list": [{"a": None}],
-    }
-    (line,) = printed("text", message(0, 0, data)).splitlines()
-    assert json.loads(line.split(" ", 3)[3]) == {
-        "text": "a\nb",
-        "bytes": "AA==",
-        "decimal": "1.10",
-        "at": "2024-05-06T07:08:09.123456Z",
-        "nan": None,
-        "map": {"1": "x"},
-        "list": [{"a": None}],
-    }
+def test_text_with_line_ends_is_one_line() -> None:
+    schema = pa.schema([("s", pa.string())])
+    (line,) = printed("text", (0, "insert", {"s": "a\nb"}, None), schema=schema).splitlines()
+    assert line.endswith('{"s":"a\\nb"}')
+
+
+def test_more_than_are_printed_at_once() -> None:
+    rows = [(number, "insert", {"n": number}, None) for number in reversed(range(2500))]
+    lines = printed("text", *rows).splitlines()
+    assert [int(line.split()[2]) for line in lines] == list(range(2500))
 
 
 def test_json_text_is_printed_as_what_it_is() -> None:
     schema = pa.schema([pa.field("v", pa.string(), metadata={TYPE_METADATA: JSON})])
-    rows = [message(0, 0, {"v": "[1,2]"}), message(1, 0, {"v": None})]
+    rows = [(0, "insert", {"v": "[1,2]"}, None), (1, "insert", {"v": None}, None)]
     assert printed("text", *rows, schema=schema) == 'insert main.t 0 {"v":[1,2]}\ninsert main.t 1 {"v":null}\n'
 
 
 def test_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     options = ConsoleWriterOptions()
     assert options.on_driver
-    frame: Any = Frame(message(1, 0, {"n": 1}))
+    frame = frame_of(SCHEMA, (1, "insert", {"n": 1}, None))
     options.open().write_frame(Target("main.t", SCHEMA, ()), frame, Offset(1))
     assert capsys.readouterr().out == 'insert main.t 1 {"n":1}\n'
 
@@ -118,7 +111,7 @@ def test_nobody_reads() -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    frame: Any = Frame(message(1, 0, {"n": 1}))
+    frame = frame_of(SCHEMA, (1, "insert", {"n": 1}, None))
     with pytest.raises(TailraceError) as told:
         ConsoleWriter("text", Closed()).write_frame(Target("main.t", SCHEMA, ()), frame, Offset(1))
     assert told.value.code == "destination.unreachable"

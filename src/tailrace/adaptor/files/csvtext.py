@@ -12,13 +12,13 @@ from pyarrow import csv
 
 from tailrace.adaptor.files.datafile import DataFile
 from tailrace.adaptor.files.jsontext import json_of, json_of_struct
+from tailrace.deliver.conforming import op_names
 from tailrace.deliver.messages import Messages
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import MIB
 from tailrace.message import Op
 
 _ENVELOPE: Final = ("_op", "_namespace", "_timestamp", "_offset", "_before")
-_OP_NAMES: Final = pa.array([op.name.lower() for op in Op])
 _HEADER_BYTES_MAX: Final = MIB
 
 
@@ -84,7 +84,7 @@ def _envelope(messages: Messages) -> dict[str, pa.Array[Any]]:
     count = len(messages)
     nothing = pa.nulls(count, pa.string())
     return {
-        "_op": _OP_NAMES.take(messages.ops()),
+        "_op": op_names().take(messages.ops()),
         "_namespace": pa.repeat(pa.scalar(messages.namespace), count),
         "_timestamp": _text(messages.rows.column("timestamp")),
         "_offset": messages.offsets(),

@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 
 from tailrace.adaptor.files.columns import is_json_text
 
-_NULL: Final = pa.scalar("null")
+_NULL: Final = "null"
 _NAMES_OF_NO_NUMBER: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
 
 
 def lines_of(text: pa.Array[Any]) -> memoryview:
     """Texts, each with its line end, as they are written; text without nulls."""
-    return _bytes_of(_join(text, "\n"))
+    return _bytes_of(joined(text, "\n"))
 
 
 def json_of_struct(column: pa.StructArray) -> pa.Array[Any]:
@@ -48,7 +48,7 @@ def json_objects(columns: dict[str, Any]) -> pa.Array[Any]:
     for name, column in columns.items():
         parts += [opening + orjson.dumps(name).decode() + ":", column]
         opening = ","
-    return cast("pa.Array[Any]", _join(*parts, "}"))
+    return cast("pa.Array[Any]", joined(*parts, "}"))
 
 
 def json_of(column: Any, field: pa.Field[Any] | None = None) -> pa.Array[Any]:
@@ -57,23 +57,23 @@ def json_of(column: Any, field: pa.Field[Any] | None = None) -> pa.Array[Any]:
     if field is not None and is_json_text(field):
         text: Any = column
     elif pa.types.is_null(kind):
-        return pa.repeat(_NULL, len(column))
+        return pa.repeat(pa.scalar(_NULL), len(column))
     elif pa.types.is_dictionary(kind):
         return json_of(column.dictionary_decode(), field)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        text = _quote(_escape(pc.cast(column, pa.string())))
+        text = quoted(_escape(pc.cast(column, pa.string())))
     elif pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         text = pc.cast(column, pa.string())
     elif pa.types.is_floating(kind):
         text = _floats(column)
     elif pa.types.is_struct(kind):
         return json_of_struct(column)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         text = _lists(column)
     elif pa.types.is_timestamp(kind):
-        text = _quote(_timestamps(column))
+        text = quoted(_timestamps(column))
     elif pa.types.is_date(kind) or pa.types.is_time(kind):
-        text = _quote(pc.cast(column, pa.string()))
+        text = quoted(pc.cast(column, pa.string()))
     elif pa.types.is_map(kind):
         text = _maps(column)
     else:
@@ -81,11 +81,12 @@ def json_of(column: Any, field: pa.Field[Any] | None = None) -> pa.Array[Any]:
     return cast("pa.Array[Any]", pc.fill_null(text, _NULL) if text.null_count else text)
 
 
-def _quote(column: Any) -> Any:
-    return _join('"', column, '"')
+def quoted(column: Any) -> Any:
+    """Text between quotes, which needs no escapes."""
+    return joined('"', column, '"')
 
 
-def _join(*parts: Any) -> Any:
+def joined(*parts: Any) -> Any:
     """Texts put together, row by row; null where a part is null."""
     join: Any = pc.binary_join_element_wise
     return join(*parts, "")
@@ -106,7 +107,7 @@ def _escape(column: Any) -> Any:
 
 def _floats(column: Any) -> Any:
     text = pc.cast(column, pa.string())
-    text = pc.if_else(pc.match_substring_regex(text, "^-?[0-9]+$"), _join(text, ".0"), text)
+    text = pc.if_else(pc.match_substring_regex(text, "^-?[0-9]+$"), joined(text, ".0"), text)
     if not pc.all(pc.is_finite(column), min_count=0).as_py():
         for name, written in _NAMES_OF_NO_NUMBER.items():
             text = pc.if_else(pc.equal(text, pa.scalar(name)), written, text)
@@ -115,10 +116,10 @@ def _floats(column: Any) -> Any:
 
 def _lists(column: Any) -> Any:
     items = json_of(column.flatten())
-    offsets = column.value_lengths().fill_null(0)
-    starts = pa.array(np.concatenate(([0], np.cumsum(offsets.to_numpy(zero_copy_only=False)))), pa.int32())
-    joined = pc.binary_join(pa.ListArray.from_arrays(starts, items), ",")
-    text = _join("[", joined, "]")
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    starts = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+    contents = pc.binary_join(pa.ListArray.from_arrays(starts, items), ",")
+    text = joined("[", contents, "]")
     return text if column.null_count == 0 else pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string()))
 
 

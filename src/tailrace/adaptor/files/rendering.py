@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptor.files.jsontext import json_objects, json_of, json_of_struct, lines_of
+from tailrace.adaptor.files.jsontext import joined, json_objects, json_of, json_of_struct, lines_of, quoted
+from tailrace.deliver.conforming import op_names
 from tailrace.deliver.messages import Messages
 from tailrace.message import Op
-
-_OP_NAMES: Final = pa.array([f'"{op.name.lower()}"' for op in Op])
 
 
 def json_lines(messages: Messages, *, with_envelope: bool, deletes: str) -> memoryview:
@@ -32,7 +31,7 @@ def json_lines(messages: Messages, *, with_envelope: bool, deletes: str) -> memo
 def envelopes(messages: Messages) -> pa.Array[Any]:
     """Messages as `{"op", "namespace", "timestamp", "offset", "data", "before"}`."""
     columns: dict[str, Any] = {
-        "op": _OP_NAMES.take(messages.ops()),
+        "op": quoted(op_names().take(messages.ops())),
         "namespace": pa.scalar(orjson.dumps(messages.namespace).decode()),
         "timestamp": json_of(messages.rows.column("timestamp")),
         "offset": json_of(messages.offsets()),
@@ -40,3 +39,10 @@ def envelopes(messages: Messages) -> pa.Array[Any]:
         "before": pa.scalar("null") if messages.before is None else json_of_struct(messages.before),
     }
     return json_objects(columns)
+
+
+def plain_texts(messages: Messages) -> pa.Array[Any]:
+    """Messages for people: op, namespace, offset and row."""
+    ops, offsets = op_names().take(messages.ops()), json_of(messages.offsets())
+    texts: pa.Array[Any] = joined(ops, f" {messages.namespace} ", offsets, " ", json_of_struct(messages.data))
+    return texts
