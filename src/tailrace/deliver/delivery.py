@@ -25,14 +25,16 @@ from tailrace.deliver.acks import Acks
 from tailrace.deliver.contract import Spread
 from tailrace.deliver.deadletter import dead_letters
 from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
-from tailrace.deliver.frames import through, typed_frame
+from tailrace.deliver.frames import FrameMaker, through
 from tailrace.deliver.framewriting import FrameWriting
 from tailrace.deliver.promise import Promise, PromiseFile
-from tailrace.deliver.redelivery import OF_MESSAGES, RedeliverSingly
+from tailrace.deliver.redelivery import OF_MESSAGES, RedeliverSingly, describe
+from tailrace.deliver.spilling import SPILL_DIRECTORY, remove_spill
 from tailrace.deliver.stretch import Share, Stretch, measure
-from tailrace.deliver.task import DeliverItem, DeliverRange, open_writer
+from tailrace.deliver.task import DeliverItem, DeliverRange, open_writer, read_range
 from tailrace.deliver.trouble import Trouble, TroubleFile
 from tailrace.errors import TailraceError
+from tailrace.limits import U64_MAX
 from tailrace.log.consumers import Consumers
 from tailrace.log.lag import Lag, lag_behind
 from tailrace.log.reader import LogReader
@@ -142,13 +144,7 @@ class Delivery:
             self._trouble = None
         if not self._has_work():
             return not self._stop.is_set() and (self.until is None or self._next < self.until)
-        stretch = measure(  # 1.
-            self._reader.view,
-            self._next,
-            self.spec.namespace,
-            self.spec.batch_bytes,
-            with_schemas=self.uses_frames,
-        )
+        stretch = self._measure()  # 1.
         try:
             self._deliver(stretch)  # 2.
         except TailraceError as error:
@@ -187,6 +183,16 @@ class Delivery:
                 self._watch.wait(LOOK_EVERY_S)
         return False
 
+    def _measure(self, limit: Offset | None = None) -> Stretch:
+        return measure(
+            self._reader.view,
+            self._next,
+            self.spec.namespace,
+            self.spec.batch_bytes,
+            limit=limit,
+            with_schemas=self.uses_frames,
+        )
+
     def _deliver(self, stretch: Stretch) -> None:
         self._note_copies(stretch)
         if stretch.written():
@@ -220,16 +226,19 @@ class Delivery:
         columns, rest = self._chain.split()
         evolution = Evolution(self.spec.on_schema_change, decode_schemas(self._promise.schemas))
         writing = FrameWriting(self._options, self.spec.name, evolution)
+        log, name = self._log.directory, self.spec.name
+        spill = os.path.join(log, SPILL_DIRECTORY, name)
+        maker = FrameMaker(self._spark, log, name, columns, spill, self._skipped())
+        upto = Offset(stretch.end - 1)
         try:
             for namespace, share in stretch.written().items():
-                tasks = 2 * (os.cpu_count() or 2)
-                typed = typed_frame(self._spark, self._log.directory, columns, namespace, share, tasks, self._skipped())
-                written = writing.write(
-                    through(typed, rest), self._copy_of(namespace, share), stretch.start, Offset(stretch.end - 1)
-                )
-                self.stats.written[namespace] += share.messages if written is None else written
+                typed = maker.frame(namespace, share, 2 * (os.cpu_count() or 2))
+                if typed is not None:
+                    written = writing.write(through(typed, rest), self._copy_of(namespace, share), stretch.start, upto)
+                    self.stats.written[namespace] += share.messages if written is None else written
         finally:
             writing.close()
+            remove_spill(spill)
         self._learn({"schemas": encode_schemas(evolution.known), "news": evolution.news})
 
     def _note_copies(self, stretch: Stretch) -> None:
@@ -244,53 +253,74 @@ class Delivery:
         return Offset(began) if share.is_copy and began is not None and began <= share.first else None
 
     def _redeliver(self, trouble: Trouble) -> None:
-        """Messages of the range that failed, one by one in one task."""
+        """What failed once more, so that all is delivered but the messages at fault."""
         end = Offset(trouble.last + 1)
-        stretch = measure(self._reader.view, self._next, self.spec.namespace, 1 << 62)
-        names = tuple(name for name, share in stretch.written().items() if share.first < end)
         self._report(f"{self.spec.name}: offsets {self._next} to {trouble.last} are delivered one at a time")
-        columns, _ = self._chain.split()
+        if self.uses_frames:
+            self._halve(self._next, end)
+        else:
+            self._redeliver_singly(end)
+        self._commit(end, now=True)
+        self._trouble_file.clear()
+        self._trouble = None
+
+    def _redeliver_singly(self, end: Offset) -> None:
+        """One message at a time, in one task."""
+        stretch = measure(self._reader.view, self._next, self.spec.namespace, U64_MAX, limit=end)
         work = RedeliverSingly(
             self._log.directory,
             self.spec.name,
-            None if self.uses_frames else self._options,
-            columns,
+            self._options,
+            self._chain,
             self.spec.on_schema_change,
             self.spec.on_error,
             self._promise.schemas,
             self._skipped(),
         )
-        items = [DeliverItem(self._next, end, names)] if names else []
+        items = [DeliverItem(self._next, end, tuple(stretch.written()))] if stretch.written() else []
         for receipt in run_tasks(self._spark, self.spec.name, work, items).all():
             self._put_aside(receipt["aside"])
             self._learn(receipt)
             if receipt["refused"] is not None:
-                self._stop_at(receipt, trouble)
+                self._acks.clear()
+                self._commit(Offset(receipt["refused"]["offset"]), now=True)
+                self._stop_at(receipt["refused"], end)
         self._acks.clear()
-        if self.uses_frames:
-            self._deliver_sifted(end)
-        self._commit(end, now=True)
-        self._trouble_file.clear()
-        self._trouble = None
 
-    def _deliver_sifted(self, end: Offset) -> None:
-        """The functions take every message that is left, so what was refused is written by the stretch."""
-        while self._next < end:
-            stretch = measure(
-                self._reader.view, self._next, self.spec.namespace, self.spec.batch_bytes, with_schemas=True
-            )
-            self._deliver(stretch)
-            self._commit(stretch.end)
+    def _halve(self, start: Offset, end: Offset) -> None:
+        """Deliver a range through DataFrames, or its halves when that fails, down to the single messages at fault:
+        each costs some twenty jobs, however long the range is."""
+        try:
+            while self._next < end:
+                stretch = self._measure(end)
+                self._deliver(stretch)
+                self._commit(stretch.end)
+        except TailraceError as error:
+            if error.code not in OF_MESSAGES:
+                raise
+            if end - self._next > 1:
+                middle = Offset((self._next + end) // 2)
+                self._halve(self._next, middle)
+                self._halve(middle, end)
+                return
+            self._refuse(self._next, error)
+            self._commit(end)
 
-    def _stop_at(self, receipt: Receipt, trouble: Trouble) -> None:
+    def _refuse(self, offset: Offset, error: TailraceError) -> None:
+        """A single message was refused: stop before it, or put it aside."""
+        for messages in read_range(
+            self._log.directory, DeliverItem(offset, Offset(offset + 1), self._names_at(offset))
+        ):
+            refused = {"offset": offset, "error": error.encode(), "message": describe(messages)}
+            if self.spec.on_error is OnError.STOP:
+                self._stop_at(refused, Offset(self._trouble.last + 1 if self._trouble else offset + 1))
+            self._put_aside([refused])
+
+    def _stop_at(self, refused: Receipt, end: Offset) -> None:
         """A message that cannot be written: the writer stops at the offset before it, and says what can be done."""
-        refused = receipt["refused"]
         offset = Offset(refused["offset"])
-        self._acks.clear()
-        if not self.uses_frames:
-            self._commit(offset, now=True)
         error = TailraceError.decode(refused["error"])
-        self._trouble = Trouble(offset, max(offset, trouble.last), error.what, time.time(), is_single=True)
+        self._trouble = Trouble(offset, end - 1, error.what, time.time(), is_single=True)
         self._trouble_file.write(self._trouble)
         name, log = self.spec.name, shlex.quote(self._log.directory)
         commands = (

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyarrow import ipc
 
 from tailrace.deliver.conforming import conform, frame_schema, ops_of
 from tailrace.deliver.gathering import gathered
 from tailrace.deliver.messages import Messages
+from tailrace.deliver.schemas import unified
+from tailrace.deliver.spilling import SpillRange, read_spill
 from tailrace.deliver.stretch import Share
 from tailrace.deliver.task import DeliverItem, read_range
 from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP, key_of
-from tailrace.spark.tasks import telling_driver
+from tailrace.spark.tasks import run_tasks, telling_driver
 from tailrace.spark.types import arrow_schema, spark_schema, spark_type
 from tailrace.transform.chain import Chain
 from tailrace.transform.contract import FrameFunction
@@ -30,29 +33,6 @@ _NOTHING: Final = pa.struct([pa.field("_", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
-class Decode:
-    """Ranges of the log as rows, after the functions that work on columns."""
-
-    log: str
-    chain: Chain
-    items: tuple[DeliverItem, ...]
-    schema: pa.Schema
-    skipped: frozenset[int] = frozenset()
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            numbers: list[Any] = batch.column(0).to_pylist()
-            for number in numbers:
-                with telling_driver():
-                    yield from self._rows(self.items[number])
-
-    def _rows(self, item: DeliverItem) -> Iterator[pa.RecordBatch]:
-        stream = (self.chain.apply(messages) for messages in read_range(self.log, item, self.skipped))
-        for messages in gathered(stream):
-            yield conform(messages, self.schema)
-
-
-@dataclass(frozen=True, slots=True)
 class TypedFrame:
     """The messages of one namespace as a DataFrame."""
 
@@ -63,27 +43,90 @@ class TypedFrame:
     """Whether every row still has the key that it has in the source."""
 
 
-def typed_frame(
-    session: SparkSession,
-    log: str,
-    chain: Chain,
-    namespace: str,
-    share: Share,
-    tasks: int,
-    skipped: frozenset[int] = frozenset(),
-) -> TypedFrame:
-    """The share of one namespace, after functions that work on columns."""
-    if share.schema is None:
-        raise TailraceError("spark.failed", f"nobody knows the schema of {namespace}", hint="run again")
-    empty = chain.apply(_empty(namespace, share.schema))
-    data = spark_type(empty.data.type) if len(empty.data.type) else _NOTHING
-    before = spark_type(empty.before.type) if empty.before is not None and len(empty.before.type) else _NOTHING
-    schema = frame_schema(data, before)
-    items = tuple(DeliverItem(first, end, (namespace,)) for first, end in _divide(share, tasks))
-    ids = session.range(0, len(items), 1, len(items))
-    decode = Decode(log, chain, items, schema, skipped)
-    keeps_keys = all(function.keeps_keys for function in chain.functions)
-    return TypedFrame(empty.namespace, empty.key, ids.mapInArrow(decode, spark_schema(schema)), keeps_keys)
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Ranges of the log as rows of a common schema."""
+
+    read: Callable[[DeliverItem], Iterator[Messages]]
+    items: tuple[DeliverItem, ...]
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with telling_driver():
+            for batch in batches:
+                numbers: list[Any] = batch.column(0).to_pylist()
+                for number in numbers:
+                    for messages in gathered(self.read(self.items[number])):
+                        yield conform(messages, self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Reads a range of the log and applies functions."""
+
+    log: str
+    chain: Chain
+    skipped: frozenset[int]
+
+    def __call__(self, item: DeliverItem) -> Iterator[Messages]:
+        return (self.chain.apply(messages) for messages in read_range(self.log, item, self.skipped))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSpill:
+    """Reads what functions have made of a range before."""
+
+    directory: str
+    namespace: str
+
+    def __call__(self, item: DeliverItem) -> Iterator[Messages]:
+        return read_spill(self.directory, self.namespace, item)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameMaker:
+    """Makes DataFrames of stretches of one log, for one writer."""
+
+    session: SparkSession
+    log: str
+    label: str
+    chain: Chain
+    """Functions on columns, applied before there is a DataFrame."""
+    spill: str
+    """A directory for what must wait."""
+    skipped: frozenset[int] = frozenset()
+
+    def frame(self, namespace: str, share: Share, tasks: int) -> TypedFrame | None:
+        """The share of one namespace; None when the functions leave nothing of it."""
+        items = tuple(DeliverItem(first, end, (namespace,)) for first, end in _divide(share, tasks))
+        if self.chain.knows_columns:
+            if share.schema is None:
+                raise TailraceError("spark.failed", f"nobody knows the columns of {namespace}", hint="run again")
+            empty = self.chain.apply(_empty(namespace, share.schema))
+            return self._frame(empty, Apply(self.log, self.chain, self.skipped), items)
+        return self._spilled(items)
+
+    def _spilled(self, items: tuple[DeliverItem, ...]) -> TypedFrame | None:
+        work = SpillRange(self.log, self.spill, self.chain, self.skipped)
+        receipts = run_tasks(self.session, self.label, work, items).all()
+        schema: pa.Schema | None = None
+        for text in (text for receipt in receipts for text in receipt["schemas"]):
+            schema = unified(schema, ipc.read_schema(pa.py_buffer(bytes.fromhex(text))))
+        if schema is None:
+            return None
+        namespace: str = next(receipt["namespace"] for receipt in receipts if receipt["schemas"])
+        return self._frame(_empty(namespace, schema), ReadSpill(self.spill, namespace), items)
+
+    def _frame(
+        self,
+        empty: Messages,
+        read: Callable[[DeliverItem], Iterator[Messages]],
+        items: tuple[DeliverItem, ...],
+    ) -> TypedFrame:
+        schema = frame_schema(_struct_type(empty.data), _struct_type(empty.before))
+        ids = self.session.range(0, len(items), 1, len(items))
+        frame = ids.mapInArrow(Decode(read, items, schema), spark_schema(schema))
+        return TypedFrame(empty.namespace, empty.key, frame, self.chain.keeps_keys)
 
 
 def through(typed: TypedFrame, functions: Sequence[FunctionOptions]) -> TypedFrame:
@@ -106,8 +149,7 @@ def _lift(typed: TypedFrame, chain: Chain) -> TypedFrame:
     """A function on columns, applied to a frame."""
     given = arrow_schema(typed.frame.schema)
     empty = chain.apply(messages_from(typed.namespace, typed.key, pa.RecordBatch.from_pylist([], schema=given)))
-    before = spark_type(empty.before.type) if empty.before is not None else _NOTHING
-    schema = frame_schema(spark_type(empty.data.type), before)
+    schema = frame_schema(_struct_type(empty.data), _struct_type(empty.before))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_driver():
@@ -115,8 +157,7 @@ def _lift(typed: TypedFrame, chain: Chain) -> TypedFrame:
                 yield conform(chain.apply(messages_from(typed.namespace, typed.key, batch)), schema)
 
     frame = typed.frame.mapInArrow(run, spark_schema(schema))
-    keeps_keys = typed.keeps_keys and all(function.keeps_keys for function in chain.functions)
-    return TypedFrame(empty.namespace, empty.key, frame, keeps_keys)
+    return TypedFrame(empty.namespace, empty.key, frame, typed.keeps_keys and chain.keeps_keys)
 
 
 def messages_from(namespace: str, key: tuple[str, ...], batch: pa.RecordBatch) -> Messages:
@@ -131,6 +172,10 @@ def messages_from(namespace: str, key: tuple[str, ...], batch: pa.RecordBatch) -
         "before": batch.column("before"),
     }
     return Messages(namespace, pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), key)
+
+
+def _struct_type(column: pa.StructArray | None) -> pa.DataType:
+    return spark_type(column.type) if column is not None and len(column.type) else _NOTHING
 
 
 def _empty(namespace: str, schema: pa.Schema) -> Messages:

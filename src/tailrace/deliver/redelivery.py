@@ -34,11 +34,11 @@ ASIDE_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RedeliverSingly:
-    """Writes the messages of a range one by one. Without a writer it only tries the functions."""
+    """Writes the messages of a range one by one."""
 
     log: str
     consumer: str
-    options: WriterOptions | None
+    options: WriterOptions
     chain: Chain
     policy: SchemaPolicy
     on_error: OnError
@@ -55,13 +55,13 @@ class RedeliverSingly:
         try:
             for offset, message in self._singles(item):
                 try:
-                    if writer is None and self.options is not None:
+                    if writer is None:
                         writer = open_writer(self.options)
                     written += self._deliver(writer, evolution, message, offset)
                 except TailraceError as error:
                     if error.code not in OF_MESSAGES:
                         raise
-                    refused = {"offset": offset, "error": error.encode(), "message": _describe(message)}
+                    refused = {"offset": offset, "error": error.encode(), "message": describe(message)}
                     if self.on_error is OnError.STOP or len(aside) >= ASIDE_MAX:
                         return self._receipt(acked, written, aside, refused, evolution)
                     aside.append(refused)
@@ -83,17 +83,16 @@ class RedeliverSingly:
                 one = messages.slice(at, 1)
                 yield Offset(one.offsets()[0].as_py()), one
 
-    def _deliver(self, writer: Writer | None, evolution: Evolution, message: Messages, offset: Offset) -> int:
-        done = None if writer is None else writer.applied(message.namespace)
+    def _deliver(self, writer: Writer, evolution: Evolution, message: Messages, offset: Offset) -> int:
+        done = writer.applied(message.namespace)
         if done is not None and done >= offset:
             return 0
         changed = self.chain.apply(message)
         if not len(changed):
             return 0
         admitted = evolution.admit(changed)
-        if writer is not None:
-            write(writer, evolution.known[admitted.namespace], admitted)
-            writer.commit(offset)
+        write(writer, evolution.known[admitted.namespace], admitted)
+        writer.commit(offset)
         return 1
 
     def _receipt(
@@ -114,7 +113,7 @@ class RedeliverSingly:
         }
 
 
-def _describe(message: Messages) -> Receipt:
+def describe(message: Messages) -> Receipt:
     """A message that was refused, whole, as text."""
     rows = message.rows.drop_columns(["offset"])
     for one in message_rows(rows, message.namespace, message.origin):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tailrace.deliver.schemas import schema_of, unified
+from tailrace.limits import U64_MAX
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
 from tailrace.message import Mode, Offset, Op
@@ -31,7 +32,7 @@ class Share:
     schema: pa.Schema | None = None
     """What its rows look like, when it was asked for: fields of all frames, each with a type that holds all values."""
 
-    def note(self, head: Head, start: Offset) -> None:
+    def note(self, head: Head, start: Offset, limit: Offset) -> None:
         """Learn from a frame."""
         if head.op is Op.NOOP:
             if head.mode is Mode.COPY:  # the mark of a copy's begin
@@ -41,8 +42,8 @@ class Share:
         self.is_copy = self.is_copy and head.mode is Mode.COPY and head.op is Op.INSERT
         self.messages += head.messages
         self.bytes += head.frame_bytes
-        self.end = head.end
-        self.frames.append((max(start, head.offset), head.end, head.frame_bytes))
+        self.end = min(limit, head.end)
+        self.frames.append((max(start, head.offset), self.end, head.frame_bytes))
 
 
 @dataclass(slots=True)
@@ -59,21 +60,31 @@ class Stretch:
 
 
 def measure(
-    view: LogView, start: Offset, namespace: re.Pattern[str], bytes_max: int, *, with_schemas: bool = False
+    view: LogView,
+    start: Offset,
+    namespace: re.Pattern[str],
+    bytes_max: int,
+    *,
+    limit: Offset | None = None,
+    with_schemas: bool = False,
 ) -> Stretch:
-    """The stretch from `start` on: at least one commit group, and no more than fits `bytes_max`."""
+    """The stretch from `start` on: at least one commit group, and no more than fits `bytes_max`. At `limit` it ends even
+    inside a group."""
     stretch = Stretch(start, start)
+    last = Offset(U64_MAX) if limit is None else limit
     held = 0
     for segment, located in view.walk(start):
         head = located.head
+        if head.offset >= last:
+            break
         if not head.is_hole and is_delivered(head.namespace) and namespace.search(head.namespace):
             share = stretch.shares.setdefault(head.namespace, Share(max(start, head.offset), head.end))
-            share.note(head, start)
+            share.note(head, start, last)
             held += head.frame_bytes
             if with_schemas and head.op is not Op.NOOP:
                 share.schema = unified(share.schema, schema_of(segment, located))
-        if head.closes_group or head.is_hole:
-            stretch.end = head.end
+        if head.closes_group or head.is_hole or head.end >= last:
+            stretch.end = min(last, head.end)
             if held >= bytes_max:
                 break
     return stretch

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tailrace.errors import TailraceError
 from tailrace.spark.session import fold
+from tailrace.spark.tasklog import collecting, log_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,10 +80,11 @@ def _task(work: Callable[[Item], Receipt], items: list[Item]) -> Any:
 
 
 def _receipt(work: Callable[[Item], Receipt], item: Item) -> Receipt:
-    try:
-        return {"done": work(item)}
-    except TailraceError as error:
-        return {"failed": error.encode()}
+    with collecting() as lines:
+        try:
+            return {"done": work(item), "logged": lines}
+        except TailraceError as error:
+            return {"failed": error.encode(), "logged": lines}
 
 
 @contextlib.contextmanager
@@ -106,6 +108,7 @@ def _outcome(count: int, rows: Iterable[tuple[int, str]]) -> Outcome:
     failures = []
     for item, text in rows:
         told = json.loads(text)
+        log_again(told["logged"])
         if "done" in told:
             receipts[item] = told["done"]
         else:

@@ -23,10 +23,26 @@ class Chain:
         """Whether one of the functions works on a DataFrame."""
         return any(isinstance(function, FrameFunction) for function in self.functions)
 
+    @property
+    def knows_columns(self) -> bool:
+        """Whether its columns can be told without rows."""
+        return all(function.knows_columns for function in self.functions)
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether every row still has the key that it has in the source."""
+        return all(function.keeps_keys for function in self.functions)
+
     def split(self) -> tuple[Chain, tuple[FunctionOptions, ...]]:
         """The functions on columns that come first, and the rest, from the first function on frames on."""
         leading = tuple(takewhile(lambda function: not isinstance(function, FrameFunction), self.functions))
-        return Chain(leading), self.functions[len(leading) :]
+        rest = self.functions[len(leading) :]
+        for function in rest:
+            if not function.knows_columns and not isinstance(function, FrameFunction):
+                what = f"{function.kind}, a function on single messages, comes after {rest[0].kind}, one on DataFrames"
+                hint = f"put it before {rest[0].kind}, or give it a DataFrame: `frame`"
+                raise TailraceError("config.invalid", what, hint=hint)
+        return Chain(leading), rest
 
     def apply(self, messages: Messages) -> Messages:
         """The messages after all functions, which must be functions on columns. Each sees the namespace that the ones

@@ -63,6 +63,7 @@ class OwnFunction(FunctionOptions):
     kind: ClassVar[str] = "python"
     summary: ClassVar[str] = "call a function of your own"
     keeps_keys: ClassVar[bool] = False
+    knows_columns: ClassVar[bool] = False
 
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()
@@ -148,6 +149,7 @@ class PythonFrame(OwnFunction):
     """Calls a function with the DataFrame of a namespace; the DataFrame it returns goes on."""
 
     short: ClassVar[str] = "frame"
+    knows_columns: ClassVar[bool] = True
 
     frame: Reference
     """The function, as package.module:name. What it returns must have the columns offset, op and data."""

@@ -45,7 +45,9 @@ class CurrentLake:
         state = self._state(directory)
         files = [] if state is None else self._files(directory)
         merge = Merge(target, frame)
-        is_pristine = target.copy is not None and (state is None or state["copy"] == target.copy)
+        fields = {entry.name: str(entry.type) for entry in target.schema}
+        is_reshaped = state is not None and state["fields"] != fields  # files of one version must have like columns
+        is_pristine = target.copy is not None and (state is None or state["copy"] == target.copy) and not is_reshaped
         staging = os.path.join(directory, VERSIONS, f"{upto:020d}.staging")
         shutil.rmtree(staging, ignore_errors=True)
         os.makedirs(os.path.dirname(staging), exist_ok=True)
@@ -53,11 +55,12 @@ class CurrentLake:
             kept = files
             rows = merge.inserted() if is_pristine else merge.upserted()
         else:
-            touched = set(merge.touched(files)) if len(files) <= FILES_MAX else set(files)
+            is_whole = is_reshaped or len(files) > FILES_MAX
+            touched = set(files if is_whole else merge.touched(files))
             kept = [path for path in files if path not in touched]
             rows = merge.merged(sorted(touched))
         rows.write.parquet(f"file://{staging}")
-        note = {"offset": upto, "copy": target.copy if is_pristine else None, "key": list(target.key)}
+        note = {"offset": upto, "copy": target.copy if is_pristine else None, "fields": fields}
         self._publish(directory, staging, kept, note)
 
     def close(self) -> None:

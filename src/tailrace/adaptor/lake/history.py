@@ -5,6 +5,9 @@ A batch appears in three steps, of which the second can be repeated after a cras
 1. Spark writes files to `_staging`, and a note says how they will be called.
 2. They are moved into place.
 3. The note of the table's offset is renewed.
+
+When a field has got a wider type the older files are written anew with it, in the same steps, for readers want one type
+per column.
 """
 
 from __future__ import annotations
@@ -45,14 +48,26 @@ class HistoryLake:
         staging = os.path.join(directory, STAGING)
         os.makedirs(directory, exist_ok=True)
         shutil.rmtree(staging, ignore_errors=True)
-        history_rows(frame).write.parquet(f"file://{staging}")  # 1.
+        fields = {entry.name: str(entry.type) for entry in target.schema}
+        known: dict[str, str] = (read_note(os.path.join(directory, STATE)) or {}).get("fields", {})
+        is_widened = any(fields.get(name, kind) != kind for name, kind in known.items())
+        old = data_files(directory) if is_widened else []
+        rows = history_rows(frame)
+        if old:
+            rows = _with_types_of(self._read(frame, directory, old), rows).unionByName(rows, allowMissingColumns=True)
+        rows.write.parquet(f"file://{staging}")  # 1.
         sync_files(staging)
         moves = {name: f"{upto:020d}-{at:04d}{SUFFIX}" for at, name in enumerate(data_files(staging))}
-        write_note(os.path.join(directory, INTENT), {"offset": upto, "moves": moves})
+        intent = {"offset": upto, "fields": {**known, **fields}, "moves": moves, "removes": old}
+        write_note(os.path.join(directory, INTENT), intent)
         self._finish(directory)
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+    def _read(self, frame: DataFrame, directory: str, names: list[str]) -> DataFrame:
+        paths = [f"file://{os.path.join(directory, name)}" for name in names]
+        return frame.sparkSession.read.option("mergeSchema", "true").parquet(*paths)
 
     def _finish(self, directory: str) -> None:
         intent = read_note(os.path.join(directory, INTENT))
@@ -63,8 +78,12 @@ class HistoryLake:
             staged = os.path.join(directory, STAGING, old)
             if os.path.exists(staged):
                 os.rename(staged, os.path.join(directory, new))
+        for name in intent["removes"]:
+            if os.path.exists(os.path.join(directory, name)):
+                os.remove(os.path.join(directory, name))
         Disk().sync_directory(directory)
-        write_note(os.path.join(directory, STATE), {"offset": intent["offset"]})  # 3.
+        state = {"offset": intent["offset"], "fields": intent["fields"]}
+        write_note(os.path.join(directory, STATE), state)  # 3.
         os.remove(os.path.join(directory, INTENT))
         shutil.rmtree(os.path.join(directory, STAGING), ignore_errors=True)
 
@@ -73,3 +92,10 @@ def history_rows(frame: DataFrame) -> DataFrame:
     """Messages as rows of a history: what happened when, and the fields of the message."""
     meta = [frame[name].alias(f"_{name}") for name in META]
     return frame.select(*meta, "data.*")
+
+
+def _with_types_of(rows: DataFrame, like: DataFrame) -> DataFrame:
+    types = {entry.name: entry.dataType for entry in like.schema.fields}
+    return rows.select(
+        *[rows[name].cast(types[name]).alias(name) if name in types else rows[name] for name in rows.columns]
+    )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+FILES: Final = 4
+"""What is merged goes into so many files."""
 _FILE: Final = "__file"
 
 
@@ -58,20 +60,21 @@ class Merge:
             return []
         rows = self._spark.read.parquet(*[f"file://{path}" for path in files])
         named = rows.select(*[rows[name] for name in self._target.key], sql.input_file_name().alias(_FILE))
-        changed = self._last_changes().select(*self._key_columns())
+        changed = self._last_changes().select(*self._target.key)
         found = named.join(sql.broadcast(changed), list(self._target.key), "left_semi").select(_FILE).distinct()
         return [os.path.realpath(unquote(urlparse(row[_FILE]).path)) for row in found.collect()]
 
     def merged(self, files: list[str]) -> DataFrame:
         """The rows of some files after the batch."""
-        if not files or not self._target.key:
+        if not files:
             return self.upserted()
         from pyspark.sql import functions as sql
 
-        rows = self._spark.read.option("mergeSchema", "true").parquet(*[f"file://{path}" for path in files])
-        changed = self._last_changes().select(*self._key_columns())
-        untouched = rows.join(sql.broadcast(changed), list(self._target.key), "left_anti")
-        return self._widened(untouched).unionByName(self.upserted(), allowMissingColumns=True).coalesce(4)
+        rows = self._spark.read.parquet(*[f"file://{path}" for path in files])
+        if self._target.key:
+            changed = self._last_changes().select(*self._target.key)
+            rows = rows.join(sql.broadcast(changed), list(self._target.key), "left_anti")
+        return self._widened(rows).unionByName(self.upserted(), allowMissingColumns=True).coalesce(FILES)
 
     def _widened(self, rows: DataFrame) -> DataFrame:
         """Rows of older files with the types that the target has now."""
@@ -107,9 +110,6 @@ class Merge:
             last = rows.groupBy(*key).agg(best)
             self._last = last.select(*key, "best.op", "best.data")
         return self._last
-
-    def _key_columns(self) -> list[str]:
-        return list(self._target.key)
 
     def _fields(self, data: Column) -> list[Column]:
 
