@@ -17,7 +17,7 @@ from tailrace.spark.source_filters import conditions_of
 from tailrace.spark.source_options import OnNewField, ReadOptions, read_options
 from tailrace.spark.source_plan import Part, divide, end_of_batch, range_of, start_after_loss, wanted_by
 from tailrace.spark.source_rows import Rows
-from tailrace.spark.source_schema import check_schema, picks_fields, schema_for
+from tailrace.spark.source_schema import DOCUMENTS, check_schema, picked, schema_for
 from tailrace.spark.types import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class _Tasks:
         part: Part | None = partition.value
         if part is None:
             return
-        ignores = self._options.on_new_field is OnNewField.IGNORE or picks_fields(self._options)
-        rows = Rows(self._schema, self._wanted, ignores)
+        ignores = self._options.on_new_field is OnNewField.IGNORE
+        rows = Rows(self._schema, self._wanted, frozenset(DOCUMENTS) if ignores else picked(self._options))
         frames = LogReader(self._options.path).frames(part.start, part.end, self._wanted)
         yield from rows.batches(frames)
 

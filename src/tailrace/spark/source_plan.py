@@ -77,9 +77,8 @@ def end_of_batch(view: LogView, start: Offset, limit: Offset, wanted: Wanted, by
     on, which is the end of a group itself."""
     end = start
     held = group = 0
-    for head in view.heads(start):
-        if head.offset >= limit:
-            break
+    for _, located in _walk(view, start, limit):
+        head = located.head
         group += head.frame_bytes if wanted.wants(head) else 0
         if head.closes_group:
             if held and group and held + group > bytes_max:
@@ -93,9 +92,8 @@ def divide(view: LogView, start: Offset, end: Offset, wanted: Wanted, part_bytes
     parts: list[Part] = []
     is_open = False
     for first, last in _stretches(view, *_narrowed(start, end, wanted), wanted):
-        for head in view.heads(first):
-            if head.offset >= last:
-                break
+        for _, located in _walk(view, first, last):
+            head = located.head
             if not wanted.wants(head):
                 continue
             frame = Part(max(first, head.offset), min(last, head.end), 1, head.frame_bytes)
@@ -111,11 +109,19 @@ def divide(view: LogView, start: Offset, end: Offset, wanted: Wanted, part_bytes
 def wanted_frames(view: LogView, start: Offset, end: Offset, wanted: Wanted) -> Iterator[tuple[Segment, Located]]:
     """Where the wanted frames of a range are."""
     for first, last in _stretches(view, start, end, wanted):
-        for segment, located in view.walk(first):
-            if located.head.offset >= last:
-                break
+        for segment, located in _walk(view, first, last):
             if wanted.wants(located.head):
                 yield segment, located
+
+
+def _walk(view: LogView, start: Offset, end: Offset) -> Iterator[tuple[Segment, Located]]:
+    """The frames of a range. The one behind it is not looked at: it may be in a file that is none of ours."""
+    for segment, located in view.walk(start):
+        if located.head.offset >= end:
+            return
+        yield segment, located
+        if located.head.end >= end:
+            return
 
 
 def _stretches(view: LogView, start: Offset, end: Offset, wanted: Wanted) -> Iterator[tuple[Offset, Offset]]:

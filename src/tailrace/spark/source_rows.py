@@ -32,7 +32,8 @@ class Rows:
 
     schema: pa.Schema
     wanted: Wanted
-    ignores_new_fields: bool = False
+    without_new_fields: frozenset[str] = frozenset()
+    """The columns whose fields are left out without a word when the schema lacks them."""
 
     def batches(self, frames: Iterable[SelectedFrame]) -> Iterator[pa.RecordBatch]:
         """The wanted messages of frames, in their order, in pieces that are neither tiny nor huge."""
@@ -107,7 +108,7 @@ class Rows:
     ) -> pa.Array[Any]:
         if pa.types.is_string(entry.type):
             return _texts(frame, column)
-        if not self.ignores_new_fields:
+        if entry.name not in self.without_new_fields:
             self._refuse_new_fields(frame, rows, column.type, entry.type)
         return fit(Messages(frame.head.namespace, rows), entry.name, column, entry.type)
 

@@ -31,7 +31,6 @@ COLUMNS: Final[dict[str, pa.DataType]] = {
     "before": pa.string(),
 }
 """All columns, in the JSON form."""
-_PREFIX: Final = "data."
 
 
 def schema_for(reader: LogReader, options: ReadOptions, start: Offset, end: Offset, wanted: Wanted) -> pa.Schema:
@@ -44,8 +43,9 @@ def schema_for(reader: LogReader, options: ReadOptions, start: Offset, end: Offs
         return pa.schema(columns)
     chosen: dict[str, pa.DataType] = {}
     for name in options.columns:
-        if name.startswith(_PREFIX) and options.namespace is not None:
-            chosen["data"] = _with_field(chosen.get("data"), columns["data"], name.removeprefix(_PREFIX))
+        column, _, field = name.partition(".")
+        if column in DOCUMENTS and field and options.namespace is not None:
+            chosen[column] = _with_field(chosen.get(column), columns[column], field)
         elif name in columns:
             chosen[name] = columns[name]
         else:
@@ -53,9 +53,10 @@ def schema_for(reader: LogReader, options: ReadOptions, start: Offset, end: Offs
     return pa.schema(chosen)
 
 
-def picks_fields(options: ReadOptions) -> bool:
-    """Whether the options name single fields of `data`: others are not missed then."""
-    return "data" not in options.columns and any(name.startswith(_PREFIX) for name in options.columns)
+def picked(options: ReadOptions) -> frozenset[str]:
+    """The columns of which the options name single fields: others are not missed there."""
+    fields = (name.partition(".")[0] for name in options.columns if "." in name)
+    return frozenset(fields).difference(options.columns)
 
 
 def check_schema(schema: pa.Schema, options: ReadOptions) -> None:
@@ -99,9 +100,9 @@ def _union(reader: LogReader, start: Offset, end: Offset, wanted: Wanted) -> pa.
 def _with_field(chosen: Any, all_fields: Any, name: str) -> pa.DataType:
     fields = {entry.name: entry for entry in all_fields}
     if name not in fields:
-        what = f"option columns: there is no field {name!r} in data{did_you_mean(name, fields)}"
+        what = f"option columns: there is no field {name!r}{did_you_mean(name, fields)}"
         raise TailraceError("input.invalid", what, hint=f"use some of {', '.join(fields)}")
-    return pa.struct([*(chosen or ()), fields[name]])
+    return pa.struct({entry.name: entry.type for entry in (*(chosen or ()), fields[name])})
 
 
 def _unknown(name: str, columns: dict[str, pa.DataType]) -> TailraceError:
