@@ -308,9 +308,8 @@ class Delivery:
 
     def _refuse(self, offset: Offset, error: TailraceError) -> None:
         """A single message was refused: stop before it, or put it aside."""
-        for messages in read_range(
-            self._log.directory, DeliverItem(offset, Offset(offset + 1), self._names_at(offset))
-        ):
+        item = DeliverItem(offset, Offset(offset + 1), (self._reader.view.find(offset).head.namespace,))
+        for messages in read_range(self._log.directory, item):
             refused = {"offset": offset, "error": error.encode(), "message": describe(messages)}
             if self.spec.on_error is OnError.STOP:
                 self._stop_at(refused, Offset(self._trouble.last + 1 if self._trouble else offset + 1))

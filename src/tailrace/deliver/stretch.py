@@ -68,8 +68,8 @@ def measure(
     limit: Offset | None = None,
     with_schemas: bool = False,
 ) -> Stretch:
-    """The stretch from `start` on: at least one commit group, and no more than fits `bytes_max`. At `limit` it ends even
-    inside a group."""
+    """The stretch from `start` on: at least one commit group, and no more than fits `bytes_max`. At `limit` it ends,
+    even inside a group."""
     stretch = Stretch(start, start)
     last = Offset(U64_MAX) if limit is None else limit
     held = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tailrace.adaptor.files.formats import Format
 from tailrace.adaptor.files.listing import Listing
-from tailrace.adaptor.options import Bytes, Check, Options, ReaderOptions, WriterOptions
+from tailrace.adaptor.options import Bytes, Check, FilePath, Options, ReaderOptions, WriterOptions
 from tailrace.deliver.contract import Writer
 from tailrace.errors import TailraceError
 from tailrace.limits import GIB, MIB
@@ -17,13 +17,10 @@ from tailrace.namespace import check_name
 from tailrace.source.contract import Reader
 
 
-def _absolute(path: str) -> str:
-    """Tasks have another working directory than whoever wrote the path."""
-    if not path or "\0" in path:
-        raise ValueError("a path must not be empty")
+def _refuse_dash(path: str) -> str:
     if path == "-":
         raise ValueError("- is no file; the adaptor console prints to standard output")
-    return os.path.abspath(os.path.expanduser(path))
+    return path
 
 
 def _namespace(name: str) -> str:
@@ -33,7 +30,7 @@ def _namespace(name: str) -> str:
         raise ValueError(error.what) from None
 
 
-Path = Annotated[str, AfterValidator(_absolute)]
+Path = Annotated[FilePath, BeforeValidator(_refuse_dash)]
 
 
 class CsvOptions(Options):
@@ -71,8 +68,8 @@ class FilesReaderOptions(ReaderOptions):
     tail: bool = True
     """Whether to wait for new files and lines. Otherwise what is there at the start is read, the last line too if
     nothing ends it."""
-    missing: Literal["null", "keep"] = "null"
-    """What becomes of a field that a JSON document lacks: null, or nothing. `keep` is slow where documents differ."""
+    missing: Literal["fill", "keep"] = "fill"
+    """What becomes of a field that a JSON document lacks: `fill` makes it null; `keep` is slow where documents differ."""
     on_malformed: Literal["error", "skip"] = "error"
     """What to do with a line that cannot be read: stop, or log it and go on."""
     follow_links: bool = False

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import BeforeValidator, Field
 
-from tailrace.adaptor.options import Check, ReaderOptions, Seconds, WriterOptions
+from tailrace.adaptor.options import Check, FilePath, ReaderOptions, Seconds, WriterOptions
 from tailrace.adaptor.sqlite import probes
+from tailrace.adaptor.sqlite.comparing import SqliteReadBack
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
 from tailrace.adaptor.sqlite.writer import SqliteWriter
 
 
-def _file(path: str) -> str:
-    """The file's full path, so that every process means the same one."""
-    if not path or path.startswith(":") or "\0" in path:
+def _refuse_memory(path: str) -> str:
+    if path.startswith(":") or path == "-" or "://" in path:
         raise ValueError("a database that other processes can open is a file")
-    return os.path.abspath(os.path.expanduser(path))
+    return path
 
 
-DatabaseFile = Annotated[str, AfterValidator(_file)]
+DatabaseFile = Annotated[FilePath, BeforeValidator(_refuse_memory)]
 
 
 class SqliteReaderOptions(ReaderOptions):
@@ -66,6 +65,9 @@ class SqliteWriterOptions(WriterOptions):
 
     def open(self) -> SqliteWriter:
         return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create)
+
+    def read_back(self) -> SqliteReadBack:
+        return SqliteReadBack(self._database(), self.key)
 
     def probe(self) -> list[Check]:
         return probes.of_destination(self._database(), creates=self.create)
