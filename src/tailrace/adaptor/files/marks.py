@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-import pyarrow as pa
-from pyarrow import parquet
 
 from tailrace.adaptor.files.formats import Format
 from tailrace.adaptor.files.lines import end_of_lines, end_of_records
 from tailrace.adaptor.files.listing import Found
 from tailrace.adaptor.files.options import FilesReaderOptions
+from tailrace.adaptor.files.rowgroups import is_complete
 from tailrace.log.disk import read_exactly
 from tailrace.log.frame import crc32
 
@@ -46,7 +43,7 @@ def mark_of(path: str, file: Found, options: FilesReaderOptions) -> Mark | None:
     """How far a file can be read now; None when it is gone or not complete yet."""
     try:
         with open(path, "rb") as opened:
-            if file.content.format is Format.PARQUET and not _has_footer(path):
+            if file.content.format is Format.PARQUET and not is_complete(path):
                 return None
             size = _readable_bytes(opened.fileno(), path, file, options)
             at = min(max(0, file.stat.st_mtime_ns), time.time_ns()) // 1000
@@ -79,12 +76,4 @@ def is_unchanged(path: str, mark: Mark) -> bool:
             fd = opened.fileno()
             return os.fstat(fd).st_size >= mark.size and checksum_of_ends(fd, mark.size) == mark.ends
     except FileNotFoundError:
-        return False
-
-
-def _has_footer(path: str) -> bool:
-    try:
-        with closing(parquet.ParquetFile(path)):
-            return True
-    except pa.ArrowInvalid:
         return False

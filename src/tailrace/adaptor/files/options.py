@@ -69,7 +69,7 @@ class FilesReaderOptions(ReaderOptions):
     """Whether to wait for new files and lines. Otherwise what is there at the start is read, the last line too if
     nothing ends it."""
     missing: Literal["fill", "keep"] = "fill"
-    """What becomes of a field that a JSON document lacks: `fill` makes it null; `keep` is slow where documents differ."""
+    """What becomes of a field that a document lacks: `fill` makes it null; `keep` is slow where documents differ."""
     on_malformed: Literal["error", "skip"] = "error"
     """What to do with a line that cannot be read: stop, or log it and go on."""
     follow_links: bool = False

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from tailrace.errors import Place, TailraceError
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
 
 _BATCH_ROWS: Final = 1 << 16
 
@@ -45,12 +47,27 @@ def schema_of(path: str) -> pa.Schema:
         return _plain(empty).schema
 
 
-def _opened(path: str) -> closing[parquet.ParquetFile]:
+def is_complete(path: str) -> bool:
+    """Whether the footer is there, which is written last."""
     try:
-        return closing(parquet.ParquetFile(path))
+        _open(path).close()
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _opened(path: str) -> closing[ParquetFile]:
+    try:
+        return closing(_open(path))
     except pa.ArrowInvalid as error:
         what = f"the file is not Parquet: {error}"
         raise TailraceError("source.malformed", what, place=Place(path), hint="write the file anew") from error
+
+
+def _open(path: str) -> ParquetFile:
+    from pyarrow.parquet import ParquetFile  # most pipelines read none
+
+    return ParquetFile(path)
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
