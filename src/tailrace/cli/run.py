@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import sys
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -71,7 +70,7 @@ def run(
 
 def _display() -> Display:
     """Spark's start takes stderr away for a while, so the talk goes to a descriptor of its own."""
-    stream = os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="backslashreplace")
+    stream = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
     if stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         from tailrace.cli.bars import Bars
 

@@ -107,6 +107,8 @@ def run(
     with ExitStack() as stack:
         log = stack.enter_context(CommitLog.open(spec.log, config))
         directory = os.path.join(log.directory, RUN_DIRECTORY)
+        with disk_errors("making a directory", directory):
+            os.makedirs(directory, exist_ok=True)
         spark = (lambda: session) if session is not None else _start(spec, directory, watcher, stack)
         runner = _Runner(spec, until, log, spark, directory, watcher, shutdown, retry_hint)
         stack.callback(runner.close)
