@@ -60,6 +60,14 @@ def test_few_rows_far_apart(path: Path) -> None:
     assert len(plan(path, 1000)) == 1
 
 
+def test_rows_that_only_seem_dense(path: Path) -> None:
+    """Wherever somebody looks there are rows, and nothing between."""
+    fill(path, [number * 2**50 // 8 + row for number in range(9) for row in range(1000)])
+    found = sizes(path, plan(path, 100))
+    assert sum(found) == 9000
+    assert max(found) == 100
+
+
 def test_rows_are_estimated_without_counting(path: Path) -> None:
     fill(path, list(range(0, 20_000, 2)))
     (table,) = SqliteReaderOptions(path=str(path)).open().tables()
