@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME: Final = "tailrace"
-_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 _OFFSET: Final = "offset"
 
 
 def register(session: SparkSession) -> None:
-    """Let a session read logs. It hands filters down to Python sources from now on."""
-    session.conf.set(_PUSHDOWN, "true")
+    """Let a session read logs."""
     session.dataSource.register(TailraceSource)
 
 
@@ -52,7 +50,9 @@ class TailraceSource(DataSource):
         return spark_schema(schema_for(reader, options, *self._range, wanted))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(read_options(self.options), arrow_schema(schema), self._range)
+        options = read_options(self.options)
+        kind = FilteringReader if options.filter_pushdown else BatchReader
+        return kind(options, arrow_schema(schema), self._range)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = read_options(self.options)
@@ -92,17 +92,22 @@ class BatchReader(_Tasks, DataSourceReader):
         super().__init__(options, schema)
         self._pinned = pinned
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        """Take the filters that heads and columns of frames can tell; the others are Spark's."""
-        conditions, left = conditions_of(filters)
-        self._wanted = replace(self._wanted, conditions=(*self._wanted.conditions, *conditions))
-        return left
-
     def partitions(self) -> Sequence[InputPartition]:
         reader = LogReader(self._options.path)
         start, end = self._pinned or range_of(reader, self._options, self._wanted)
         start = start_after_loss(reader, start, self._wanted, fails=self._options.fail_on_data_loss)
         return self._parts(reader, start, end)
+
+
+class FilteringReader(BatchReader):
+    """Takes filters of Spark's, too. Only when asked to: Spark 4.3 keeps the filters of a DataFrame's last query, and
+    gives the next query too few rows when that has other filters or none (docs/reference/spark.md)."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        """Take the filters that heads and columns of frames can tell; the others are Spark's."""
+        conditions, left = conditions_of(filters)
+        self._wanted = replace(self._wanted, conditions=(*self._wanted.conditions, *conditions))
+        return left
 
 
 class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):

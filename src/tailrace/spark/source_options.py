@@ -31,6 +31,7 @@ NAMES: Final = (
     "includeNoop",
     "failOnDataLoss",
     "onNewField",
+    "filterPushdown",
 )
 _BOOLEANS: Final = {"true": True, "false": False}
 
@@ -85,6 +86,7 @@ class ReadOptions:
     include_noop: bool = False
     fail_on_data_loss: bool = True
     on_new_field: OnNewField = OnNewField.FAIL
+    filter_pushdown: bool = False
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -113,6 +115,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         include_noop=_choice(values, "includeNoop", _BOOLEANS, default=False),
         fail_on_data_loss=_choice(values, "failOnDataLoss", _BOOLEANS, default=True),
         on_new_field=_choice(values, "onNewField", {way.value: way for way in OnNewField}, default=OnNewField.FAIL),
+        filter_pushdown=_choice(values, "filterPushdown", _BOOLEANS, default=False),
     )
 
 
