@@ -10,6 +10,7 @@ from tailrace.adaptor.options import Check, FilePath, Seconds, WriterOptions
 
 if TYPE_CHECKING:
     from tailrace.deliver.contract import FrameWriter
+    from tailrace.verify.contract import ReadBack
 
 
 class Keep(StrEnum):
@@ -59,6 +60,13 @@ class LakeWriterOptions(WriterOptions):
         from tailrace.adaptor.lake.current import CurrentLake
 
         return CurrentLake(self.path)
+
+    def read_back(self) -> ReadBack | str:
+        if self.keep is Keep.HISTORY:
+            return "it keeps the history, not the current state"
+        from tailrace.adaptor.lake.comparing import DeltaReadBack, ParquetReadBack
+
+        return DeltaReadBack(self.path) if self.format is Format.DELTA else ParquetReadBack(self.path)
 
     def probe(self) -> list[Check]:
         place = os.path.abspath(self.path)
