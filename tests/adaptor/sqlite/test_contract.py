@@ -66,7 +66,7 @@ class TestWriter(KeyedWriterContract):
         "local": "2024-02-29T12:30:00.000",
         "date": "1969-12-31",
         "time": "23:59:59.000001",
-        "duration": "PT1.500000S",
+        "duration": "PT1.5S",
         "list": "[1, null, 3]",
         "struct": '{"a": 1, "b": "x"}',
         "map": '{"k": 1}',

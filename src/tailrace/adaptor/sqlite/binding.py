@@ -85,7 +85,7 @@ def _micros(column: pa.Array[Any]) -> list[Any]:
 
 def _duration(value: timedelta) -> str:
     seconds, micros = divmod(abs(value) // _MICROSECOND, 1_000_000)
-    fraction = f".{micros:06d}" if micros else ""
+    fraction = f".{micros:06d}".rstrip("0") if micros else ""
     return f"{'-' if value < timedelta() else ''}PT{seconds}{fraction}S"
 
 
