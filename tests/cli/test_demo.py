@@ -1,4 +1,4 @@
-"""The demonstration ends well, and leaves a log only when asked to."""
+"""The demonstration of the log ends well, and leaves a log only when asked to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.cli.conftest import Tailrace
 
 def test_demo(tailrace: Tailrace, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    outcome = tailrace("demo", "--messages", 200_000, "--log", log)
+    outcome = tailrace("log", "demo", "--messages", 200_000, "--log", log)
     assert outcome.status == 0
     assert "messages removed" in outcome.out
     assert "offset    : 199999" in outcome.out
     assert tailrace("log", "verify", "--log", log).status == 0
-    again = tailrace("demo", "--log", log)
+    again = tailrace("log", "demo", "--log", log)
     assert again.status == 2
     assert "is not empty" in again.err

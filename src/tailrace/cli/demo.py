@@ -8,12 +8,14 @@ import typer
 
 
 def demo(
-    messages: Annotated[int, typer.Option(help="How many messages.", min=1000)] = 1_000_000,
-    log: Annotated[
-        str | None, typer.Option("--log", metavar="DIR", help="Keep the log here; by default it is removed at the end.")
+    seconds: Annotated[float, typer.Option(help="How long the shop stays open.", min=0)] = 15,
+    customers: Annotated[int, typer.Option(help="How many customers it has.", min=1)] = 2_000,
+    orders: Annotated[int, typer.Option(help="How many orders it starts with.", min=1)] = 20_000,
+    keep: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Keep everything here; by default it is removed at the end.")
     ] = None,
 ) -> None:
-    """Write a million messages, read them back, compact, and show the log."""
-    from tailrace.demo.log import run
+    """A shop's database that keeps changing, to a lake and a second database, live; then verified."""
+    from tailrace.demo.pipeline import demonstrate
 
-    run(messages, log)
+    demonstrate(seconds, customers, orders, keep)

@@ -246,6 +246,19 @@ def retain(
         print(f"kept {fate.base}-{fate.end - 1} ({show_bytes(fate.bytes)}): {fate.reason}")
 
 
+@app.command()
+def demo(
+    messages: Annotated[int, typer.Option(help="How many messages.", min=1000)] = 1_000_000,
+    log: Annotated[
+        str | None, typer.Option("--log", metavar="DIR", help="Keep the log here; by default it is removed at the end.")
+    ] = None,
+) -> None:
+    """Write a million messages, read them back, compact, and show the log."""
+    from tailrace.demo.log import run
+
+    run(messages, log)
+
+
 def _print_number(name: str, number: int, as_json: bool) -> None:
     print(json.dumps({name: number}) if as_json else number)
 

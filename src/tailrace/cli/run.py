@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import sys
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -57,7 +58,7 @@ def run(
     until = Until.ONCE if once else Until.CAUGHT_UP if until_caught_up else Until.STOPPED
     shutdown = Shutdown()
     again = f"tailrace run {shlex.quote(file)}"
-    with Talk(_display(), quiet=quiet) as talk:
+    with Talk(display(), quiet=quiet) as talk:
         logger = logging.getLogger("tailrace")
         logger.setLevel(log_level.upper())
         logger.addHandler(TalkHandler(talk))
@@ -68,9 +69,9 @@ def run(
     raise typer.Exit(_exit_status(summary))
 
 
-def _display() -> Display:
-    """Spark's start takes stderr away for a while, so the talk goes to a descriptor of its own."""
-    stream = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+def display() -> Display:
+    """Where a run is shown: bars on a terminal, lines elsewhere."""
+    stream = sys.stderr
     if stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         from tailrace.cli.bars import Bars
 

@@ -95,10 +95,14 @@ def run(
     *,
     watcher: Watcher | None = None,
     shutdown: Shutdown | None = None,
-    session: SparkSession | None = None,
+    session: Callable[[], SparkSession] | None = None,
+    not_before: threading.Event | None = None,
     retry_hint: str = "run the pipeline again",
 ) -> Summary:
-    """Run a pipeline until it ends or somebody asks for the end. Errors of single writers are in the summary."""
+    """Run a pipeline until it ends or somebody asks for the end. Errors of single writers are in the summary.
+
+    With `not_before` being caught up does not count before that event.
+    """
     watcher = watcher or Watcher()
     shutdown = shutdown or Shutdown()
     began = time.monotonic()
@@ -109,8 +113,8 @@ def run(
         directory = os.path.join(log.directory, RUN_DIRECTORY)
         with disk_errors("making a directory", directory):
             os.makedirs(directory, exist_ok=True)
-        spark = (lambda: session) if session is not None else _start(spec, directory, watcher, stack)
-        runner = _Runner(spec, until, log, spark, directory, watcher, shutdown, retry_hint)
+        spark = session or _start(spec, directory, watcher, stack)
+        runner = _Runner(spec, until, log, spark, directory, watcher, shutdown, not_before, retry_hint)
         stack.callback(runner.close)
         stack.enter_context(shutdown.listening(watcher.say))
         runner.open()
@@ -148,9 +152,11 @@ class _Runner:
         directory: str,
         watcher: Watcher,
         shutdown: Shutdown,
+        not_before: threading.Event | None,
         retry_hint: str,
     ) -> None:
         self._until = until
+        self._not_before = not_before
         self._watcher = watcher
         self._shutdown = shutdown
         self._stop_reading = threading.Event()
@@ -234,6 +240,8 @@ class _Runner:
 
     def _is_caught_up(self) -> bool:
         """Read the log's end first: what is captured after that does not count."""
+        if self._not_before is not None and not self._not_before.is_set():
+            return False
         running = self._running
         is_idle = running.capture.is_idle
         end = running.log.next_offset
