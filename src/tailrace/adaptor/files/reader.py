@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,20 +24,20 @@ _log = logging.getLogger(__name__)
 class FilesReader:
     """Files as a source. A position is the mark of every file: `{"files": {name: mark}}`.
 
-    The copy ends where the position was that this reader gave last, so that what is added later comes as a change
-    and not twice.
+    Nothing comes twice, for rows without a key could not be told apart. So a copy ends at the last position that was
+    given since `install`, and what is added later comes as changes. Whoever has installed and takes no position has
+    one already: all files that are new since then come as changes, and there is nothing to copy.
     """
-
-    copies_once: Final = True
-    """Files and columns that are found after the start come as changes: they must not be copied as well."""
 
     def __init__(self, options: FilesReaderOptions) -> None:
         self._options = options
         self._watch = Watch(options)
         self._schemas: dict[tuple[str, int], pa.Schema] = {}
+        self._is_installed = False
         self._given: dict[str, Mark] | None = None
-        self._given_names: dict[str, list[str]] = {}
-        """By namespace, the files of the position that was given last; made when the first copy is planned."""
+        self._to_copy: dict[str, Mark] | None = None
+        self._names_to_copy: dict[str, list[str]] = {}
+        """By namespace; made when the first copy is planned."""
 
     def tables(self) -> list[Table]:
         tables: dict[str, pa.Schema] = {}
@@ -48,21 +48,25 @@ class FilesReader:
         return [Table(namespace, schema, self._options.key) for namespace, schema in sorted(tables.items())]
 
     def install(self, tables: Sequence[Table]) -> None:
-        """Files need nothing."""
+        """Files need nothing, but a copy needs the position that comes next."""
+        self._is_installed, self._to_copy = True, None
 
     def uninstall(self) -> None:
         """Files need nothing."""
 
     def position(self) -> Position:
         if self._given is None or self._options.tail:
-            self._given, self._given_names = self._watch.marks(), {}
+            self._given = self._watch.marks()
+        self._to_copy, self._names_to_copy = self._given, {}
         return {"files": {name: mark.to_json() for name, mark in self._given.items()}}
 
     def plan_copy(self, table: Table) -> list[Piece]:
-        marks = self._watch.marks() if self._given is None else self._given
-        if not self._given_names or self._given is None:
-            self._given_names = self._by_namespace(marks)
-        names = self._given_names.get(table.namespace, [])
+        marks = self._to_copy
+        if marks is None:
+            marks = {} if self._is_installed else self._watch.marks()
+        if self._to_copy is None or not self._names_to_copy:
+            self._names_to_copy = self._by_namespace(marks)
+        names = self._names_to_copy.get(table.namespace, [])
         return self._pieces([part for name in names for part in self._parts(name, 0, marks[name], lsn=0)])
 
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
