@@ -352,6 +352,39 @@ def test_numbers_are_not_used_again(shop: Shop) -> None:
     assert shop.reader.position()["seq"] == first["seq"] + 1
 
 
+def test_a_program_that_empties_the_sequences(shop: Shop) -> None:
+    """Numbers begin again at 1, below what was read already; nobody would ever read them."""
+    run(shop.path, "CREATE TABLE t(id INTEGER PRIMARY KEY)")
+    shop.install()
+    run(shop.path, "INSERT INTO t VALUES (1), (2)", "DELETE FROM sqlite_sequence")
+    assert len(shop.told()) == 2
+    shop.reader.forget(shop.reader.position())
+    run(shop.path, "DELETE FROM sqlite_sequence", "INSERT INTO t VALUES (3)")
+    for ask_reader in (shop.reader.position, shop.changes):
+        with pytest.raises(TailraceError) as caught:
+            ask_reader()
+        assert caught.value.code == "source.position_lost"
+        assert "sqlite_sequence" in caught.value.what
+    shop.install()
+    assert shop.start is not None
+    assert shop.reader.position()["id"] != shop.start["id"]
+
+
+def test_changes_forgotten_while_they_are_read(shop: Shop) -> None:
+    run(shop.path, "CREATE TABLE t(id INTEGER PRIMARY KEY)")
+    shop.install()
+    with connected(shop.path) as connection:
+        connection.executemany("INSERT INTO t VALUES (?)", [(number,) for number in range(2000)])
+    assert shop.start is not None
+    (piece,) = shop.reader.plan_changes(shop.start, shop.reader.position())
+    batches = shop.reader.read_changes(piece)
+    next(iter(batches))
+    shop.reader.forget(shop.reader.position())
+    with pytest.raises(TailraceError) as caught:
+        list(batches)
+    assert caught.value.code == "source.position_lost"
+
+
 def test_forgetting_waits_for_nobody(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module, "_FORGET_BUSY_S", 0.01)
     run(shop.path, "CREATE TABLE t(id INTEGER PRIMARY KEY)")

@@ -43,12 +43,20 @@ class State:
     last: int
     forgotten: int
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether numbers begin again, as they do when a program empties `sqlite_sequence`."""
+        return self.last < self.forgotten
+
 
 def install(connection: sqlite3.Connection, names: Iterable[str]) -> None:
     """Make the tables note their changes, from now on or, when their columns have changed, in their new form."""
     for statement in sql.CAPTURE_TABLES:
         connection.execute(statement)
-    if connection.execute("SELECT 1 FROM tailrace_source").fetchone() is None:
+    known = state(connection)
+    if known is None or known.is_broken:
+        connection.execute("DELETE FROM tailrace_changelog")
+        connection.execute("DELETE FROM tailrace_source")
         connection.execute("INSERT INTO tailrace_source VALUES (?, 0)", (uuid.uuid4().hex,))
     for name in names:
         table = find_table(connection, name)
@@ -58,7 +66,8 @@ def install(connection: sqlite3.Connection, names: Iterable[str]) -> None:
 
 def is_current(connection: sqlite3.Connection, names: Iterable[str]) -> bool:
     """Whether `install` would change nothing."""
-    if state(connection) is None:
+    known = state(connection)
+    if known is None or known.is_broken:
         return False
     tables = [table for name in names if (table := find_table(connection, name)) is not None]
     return all(_is_current(connection, table) for table in tables)
@@ -79,8 +88,7 @@ def state(connection: sqlite3.Connection) -> State | None:
     found = connection.execute("SELECT id, forgotten FROM tailrace_source").fetchone()
     if found is None:
         return None
-    query = "SELECT max(coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tailrace_changelog'), 0), ?)"
-    (last,) = connection.execute(query, (found[1],)).fetchone()
+    (last,) = connection.execute(sql.LAST_CHANGE).fetchone()
     return State(found[0], last, found[1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ def check(state: State | None, place: Position, path: str) -> State:
     """Refuse a position that the changelog cannot go on from."""
     if state is None:
         raise _lost(path, "it has no changelog any more")
+    if state.is_broken:
+        raise _lost(path, "its changes are numbered from the beginning again; was sqlite_sequence emptied?")
     if place["id"] != state.id:
         raise _lost(path, "its changelog is not the one that was read before")
     if place["seq"] > state.last:
@@ -52,15 +55,20 @@ def check(state: State | None, place: Position, path: str) -> State:
 
 def read(database: Database, piece: Piece) -> Iterator[Batch]:
     """The changes of a piece, table by table."""
-    after, upto = piece["after"], piece["upto"]
     with database.reading() as connection:
-        state = check(changelog.state(connection), {"seq": upto, "id": piece["id"]}, database.path)
-        if after < state.forgotten:
-            raise _lost(database.path, f"its changelog begins after {state.forgotten}; {after} was asked for")
+        _check_piece(connection, piece, database.path)
         versions = changelog.versions(connection)
-        found = connection.execute(sql.CHANGED_TABLES, (after, upto)).fetchall()
+        found = connection.execute(sql.CHANGED_TABLES, (piece["after"], piece["upto"])).fetchall()
     for tbl, first, last in found:
         yield from _read_table(database, versions[tbl], first - 1, last)
+    with database.reading() as connection:  # all of it was there until now
+        _check_piece(connection, piece, database.path)
+
+
+def _check_piece(connection: sqlite3.Connection, piece: Piece, path: str) -> None:
+    state = check(changelog.state(connection), {"seq": piece["upto"], "id": piece["id"]}, path)
+    if piece["after"] < state.forgotten:
+        raise _lost(path, f"its changelog begins after {state.forgotten}; {piece['after']} was asked for")
 
 
 def _read_table(database: Database, version: Version, after: int, upto: int) -> Iterator[Batch]:

@@ -52,7 +52,8 @@ class SqliteReader:
             changelog.uninstall(connection)
 
     def position(self) -> Position:
-        return changes.position(self._state())
+        state = self._state()
+        return changes.position(changes.check(state, changes.position(state), self._database.path))
 
     def plan_copy(self, table: Table) -> list[Piece]:
         with self._database.reading(exact=True) as connection:

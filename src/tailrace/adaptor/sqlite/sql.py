@@ -192,6 +192,9 @@ def forget_replaced(tbl: int) -> str:
     return f"DELETE FROM tailrace_replaced WHERE tbl = {tbl:d}"
 
 
+LAST_CHANGE: Final = """SELECT max(
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tailrace_changelog'), 0),
+    coalesce((SELECT max(seq) FROM tailrace_changelog), 0))"""
 CHANGED_TABLES: Final = """SELECT tbl, min(seq), max(seq) FROM tailrace_changelog
     WHERE seq > ? AND seq <= ? GROUP BY tbl ORDER BY min(seq)"""
 

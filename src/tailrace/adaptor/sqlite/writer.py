@@ -176,8 +176,7 @@ def _apply(connection: sqlite3.Connection, destination: Destination, messages: M
         what = f"{messages.namespace} {_span(messages)} comes without its key column {', '.join(missing)}"
         raise TailraceError("destination.refused", what, hint="keep the key columns in the functions of this writer")
     result = outcome(messages, destination.key)
-    key_fields = [messages.data.type.field(name) for name in destination.key]
-    gone = [bindable(column, field) for column, field in zip(result.gone, key_fields, strict=True)]
+    gone = [bindable(column, field) for column, field in result.gone]
     put_keys = [bindable(result.put.field(name), messages.data.type.field(name)) for name in destination.key]
     nameless = [parts for parts in zip(*put_keys, strict=True) if None in parts]
     delete = sql.delete(destination.delete_from, destination.key)
