@@ -29,10 +29,11 @@ from pyspark.sql.datasource import (
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.reader import LogReader
 from tailrace.message import Mode, Op, moment
-from tailrace.spark.source_filters import OneOf, Wanted, Within, conditions_of
+from tailrace.spark.source_filters import conditions_of
 from tailrace.spark.source_plan import divide
 from tailrace.spark.source_rows import Rows
 from tailrace.spark.source_schema import COLUMNS
+from tailrace.spark.source_wanted import OneOf, Wanted, Within
 from tests.log.material import change
 
 

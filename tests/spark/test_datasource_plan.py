@@ -17,9 +17,9 @@ from tailrace.log.reader import LogReader
 from tailrace.log.retention import retain
 from tailrace.log.segment import segment_name
 from tailrace.message import Offset, Op
-from tailrace.spark.source_filters import Wanted
 from tailrace.spark.source_options import read_options
 from tailrace.spark.source_plan import divide, end_of_batch, range_of, start_after_loss, wanted_by
+from tailrace.spark.source_wanted import Wanted
 from tests.log.batches import bulky, numbered
 from tests.log.material import change, make_log
 

@@ -19,11 +19,11 @@ from tailrace.log.frame import Codec, place_head
 from tailrace.log.reader import LogReader
 from tailrace.log.selection import SelectedFrame
 from tailrace.message import Message, Micros, Offset, Op
-from tailrace.spark.source_filters import Wanted
 from tailrace.spark.source_options import read_options
 from tailrace.spark.source_plan import range_of, wanted_by
 from tailrace.spark.source_rows import Rows
 from tailrace.spark.source_schema import COLUMNS, check_schema, picked, schema_for
+from tailrace.spark.source_wanted import Wanted
 from tailrace.spark.types import arrow_schema, spark_schema
 from tests.log.material import append_keyed, transporter_log, write_plain
 

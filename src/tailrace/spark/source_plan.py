@@ -14,8 +14,8 @@ from tailrace.log.reader import LogReader
 from tailrace.log.segment import Located, Segment
 from tailrace.log.view import LogView
 from tailrace.message import Offset
-from tailrace.spark.source_filters import OneOf, Wanted, Within
 from tailrace.spark.source_options import Bound, Edge, ReadOptions
+from tailrace.spark.source_wanted import OneOf, Wanted, Within
 
 PART_BYTES: Final = 64 * MIB
 """What one task reads, about."""

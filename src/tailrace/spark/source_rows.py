@@ -19,7 +19,7 @@ from tailrace.log.frame import Head
 from tailrace.log.selection import SelectedFrame
 from tailrace.message import Op
 from tailrace.spark.source_documents import plain_text, texts
-from tailrace.spark.source_filters import Wanted, Within, mask
+from tailrace.spark.source_wanted import Wanted, Within, mask
 
 _ALWAYS: Final = frozenset(("op", "offset"))
 """Stored columns that are read in any case: so many messages there are, and these are their offsets."""

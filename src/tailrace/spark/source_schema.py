@@ -12,9 +12,9 @@ from tailrace.log.batch import TIMESTAMP
 from tailrace.log.reader import LogReader
 from tailrace.message import Offset
 from tailrace.pipeline.suggest import did_you_mean
-from tailrace.spark.source_filters import Wanted
 from tailrace.spark.source_options import ReadOptions
 from tailrace.spark.source_plan import wanted_frames
+from tailrace.spark.source_wanted import Wanted
 from tailrace.spark.types import spark_type
 
 DOCUMENTS: Final = ("data", "before")
