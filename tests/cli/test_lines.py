@@ -105,7 +105,7 @@ def test_the_summary() -> None:
         seconds=12.0,
     )
     assert list(summary_lines(summary, 10.0)) == [
-        "captured 1,000 messages of 2 namespaces, 100/s",
+        "captured 1,000 messages, 100/s",
         "writer lake: 900 messages written, 90/s",
         "writer copy: 0 messages written, 0/s",
         "ended at offset 1009 after 12.0 s",
@@ -114,4 +114,4 @@ def test_the_summary() -> None:
 
 def test_a_run_too_short_to_measure() -> None:
     summary = Summary(captured={}, delivered={}, end=Offset(0), seconds=0.0)
-    assert next(summary_lines(summary, 0.0)) == "captured 0 messages of 0 namespaces, 0/s"
+    assert next(summary_lines(summary, 0.0)) == "captured 0 messages, 0/s"

@@ -8,17 +8,28 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tailrace.adaptor.sqlite.options import SqliteReaderOptions, SqliteWriterOptions
 from tailrace.log.consumers import Consumers
 from tailrace.log.reader import LogReader
 from tailrace.log.watch import Watch
 from tailrace.message import Op
+from tailrace.pipeline.run import Running, Watcher, run
+from tailrace.pipeline.shutdown import Shutdown
+from tailrace.pipeline.spec import PipelineSpec, ReadSpec, WriteSpec
+from tailrace.spark.turns import Turns
 from tests.cli.process import DEADLINE_S, RunProcess, database, make_shop, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.crash
 
@@ -34,8 +45,8 @@ def command(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def test_one_signal_drains(shop: Path) -> None:
-    with RunProcess(shop, "run", "shop.yml") as run:
-        run.wait_for("waiting for changes")
+    with RunProcess(shop, "run", "shop.yml") as process:
+        process.wait_for("waiting for changes")
         found = json.loads(command(shop, "status", "shop.yml", "--json").stdout)
         assert found["running"] is not None
         assert [each["state"] for each in found["writers"]] == ["running", "running"]
@@ -46,10 +57,10 @@ def test_one_signal_drains(shop: Path) -> None:
             with database(shop / "shop.db") as source:
                 source.execute("INSERT INTO orders VALUES (?, 1)", [number])
             if number == 300:
-                run.signal(signal.SIGTERM)
-        assert run.wait() == 0, run.lines
-    assert run.out == ""
-    assert run.times_said("SIGTERM: finishing what was begun") == 1
+                process.signal(signal.SIGTERM)
+        assert process.wait() == 0, process.lines
+    assert process.out == ""
+    assert process.times_said("SIGTERM: finishing what was begun") == 1
     captured = [
         entry.message.data["id"]
         for entry in LogReader(shop / "log").entries()
@@ -62,18 +73,59 @@ def test_one_signal_drains(shop: Path) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_stops_at_once(shop: Path, number: signal.Signals, status: int) -> None:
-    with RunProcess(shop, "run", "shop.yml") as run:
-        run.wait_for("waiting for changes")
+    with RunProcess(shop, "run", "shop.yml") as process:
+        process.wait_for("waiting for changes")
         with locked(shop / "copy.db"):  # so that there is something to wait for
             captured = insert_and_await_capture(shop)
-            run.signal(number)
-            run.wait_for(f"{number.name}: finishing what was begun; once more stops at once")
-            run.signal(number)
-            assert run.wait() == status, run.lines
+            process.signal(number)
+            process.wait_for(f"{number.name}: finishing what was begun; once more stops at once")
+            process.signal(number)
+            assert process.wait() == status, process.lines
     # what was not written is not recorded either, so that the next run delivers it
     assert [row[0] for row in rows(shop / "copy.db")] == list(range(100))
     consumers = Consumers(shop / "log")
     assert consumers.position(consumers.get("copy")) < captured
+
+
+def test_a_clean_end_has_its_time(shop: Path, spark: SparkSession) -> None:
+    source, destination = SqliteReaderOptions(path=str(shop / "shop.db")), shop / "copy.db"
+    writes = (WriteSpec("copy", "sqlite", SqliteWriterOptions(path=str(destination), busy=250)),)
+    spec = PipelineSpec("shop", str(shop / "log"), ReadSpec("sqlite", source), writes, shutdown_s=1)
+    shutdown, watcher = Shutdown(), Eager()
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(run, spec, watcher=watcher, shutdown=shutdown, session=lambda: spark)
+        running.add_done_callback(lambda _: watcher.has_caught_up.set())
+        assert watcher.has_caught_up.wait(DEADLINE_S)
+        assert running.running()
+        with locked(destination):
+            captured = insert_and_await_capture(shop)
+            shutdown.asked.set()
+            summary = running.result(DEADLINE_S)
+    assert not summary.drained
+    assert summary.errors == []
+    assert any("the time for a clean end is over" in text for text in watcher.said)
+    assert watcher.streams["copy"].error is None  # what was broken off did not fail
+    consumers = Consumers(spec.log)
+    assert consumers.position(consumers.get("copy")) < captured
+
+
+class Eager(Watcher):
+    """Waits until everything is delivered."""
+
+    def __init__(self) -> None:
+        self.has_caught_up = threading.Event()
+        self.said: list[str] = []
+        self.streams: dict[str, Turns] = {}
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def look(self, running: Running) -> None:
+        self.streams = running.streams
+        end = running.log.next_offset
+        is_copied = bool(running.capture.stats.messages) and running.capture.is_idle
+        if is_copied and all(delivery.next_offset >= end for delivery in running.deliveries):
+            self.has_caught_up.set()
 
 
 @contextlib.contextmanager

@@ -85,7 +85,7 @@ def writer_line(writer: WriterSight) -> str:
 def summary_lines(summary: Summary, seconds: float) -> Iterator[str]:
     """What a run has done, in the end."""
     captured = sum(summary.captured.values())
-    yield f"captured {captured:,} messages of {len(summary.captured)} namespaces, {_rate(captured, seconds)}"
+    yield f"captured {captured:,} messages, {_rate(captured, seconds)}"
     for name, written in summary.delivered.items():
         total = sum(written.values())
         yield f"writer {name}: {total:,} messages written, {_rate(total, seconds)}"

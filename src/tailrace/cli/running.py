@@ -40,7 +40,7 @@ class Display(Protocol):
 
 
 class Talk(Watcher):
-    """Tells people about a run, from entering the context to leaving it. Errors are told even when it is quiet."""
+    """Tells people about a run, from entering the context to leaving it; when quiet, only what is wrong."""
 
     def __init__(self, display: Display, *, quiet: bool = False) -> None:
         self._display = display
@@ -62,6 +62,10 @@ class Talk(Watcher):
     def say(self, text: str) -> None:
         if not self._quiet:
             self._said.put(text)
+
+    def warn(self, text: str) -> None:
+        """Something may be wrong."""
+        self._said.put(text)
 
     def began(self, running: Running) -> None:
         self._began_s = time.monotonic()
@@ -121,4 +125,4 @@ class TalkHandler(logging.Handler):
         self._talk = talk
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._talk.say(f"{record.levelname.lower()}: {record.getMessage()}")
+        self._talk.warn(f"{record.levelname.lower()}: {record.getMessage()}")

@@ -121,7 +121,7 @@ class Observer:
         written = delivery.stats.written.total()
         return WriterSight(
             name=name,
-            state=self._state(name, behind),
+            state=self._state(delivery, behind),
             written=written,
             aside=delivery.stats.aside,
             rate=self._rates["write", name].note(written, now_s),
@@ -129,13 +129,12 @@ class Observer:
             behind_s=self._age_s(first, clock_s) if behind else 0.0,
         )
 
-    def _state(self, name: str, behind: int) -> str:
-        turns = self.running.streams[name]
-        if turns.error is not None:
-            return "stopped"
-        if turns.ended.is_set():
-            return "finished"
-        return "running" if behind else "waiting for messages"
+    def _state(self, delivery: Delivery, behind: int) -> str:
+        turns = self.running.streams[delivery.spec.name]
+        if turns.error is None and not turns.ended.is_set():
+            return "running" if behind else "waiting for messages"
+        is_done = delivery.until is not None and delivery.next_offset >= delivery.until
+        return "finished" if turns.error is None and is_done else "stopped"
 
     def _age_s(self, first: Offset, clock_s: float) -> float:
         try:

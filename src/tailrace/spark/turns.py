@@ -71,11 +71,14 @@ class Turns:
             if not self._turn():
                 self.ended.set()
         except TailraceError as error:
-            self.error = error
-            self.ended.set()
+            self._fail(error)
         except Exception as error:  # noqa: BLE001  a turn is a program's outermost function
-            self.error = TailraceError(
-                "spark.failed", f"{self.name} failed: {type(error).__name__}: {fold(error)}", hint="run again"
-            )
-            self.error.__cause__ = error
+            what = f"{self.name} failed: {type(error).__name__}: {fold(error)}"
+            failure = TailraceError("spark.failed", what, hint="run again")
+            failure.__cause__ = error
+            self._fail(failure)
+
+    def _fail(self, error: TailraceError) -> None:
+        if not self.ended.is_set():  # what `stop` has broken off did not fail
+            self.error = error
             self.ended.set()
