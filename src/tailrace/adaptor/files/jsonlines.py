@@ -55,7 +55,7 @@ class JsonLines:
 
     def _parse_fast(self, block: Block) -> pa.RecordBatch | None:
         """The block by Arrow's parser; None when it cannot, or would not be exact."""
-        if self._types is None or self._keep_missing or self._failures >= _FAILURES_MAX:
+        if self._types is None or self._failures >= _FAILURES_MAX:
             return None
         self._failures += 1
         lines = _plain_lines(block.text)
@@ -73,6 +73,8 @@ class JsonLines:
         except pa.ArrowInvalid:
             return None
         if table.num_rows != lines or not all(_is_exact(column) for column in table.columns):
+            return None
+        if self._keep_missing and not all(_is_full(column) for column in table.columns):
             return None
         return table.to_batches()[0]
 
@@ -135,6 +137,16 @@ def _plain_lines(text: bytes) -> int | None:
     if not (octets[begins] == ord("{")).all() or not (octets[ends] == ord("}")).all():
         return None
     return len(newlines)
+
+
+def _is_full(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> bool:
+    """Whether there is a value everywhere, so that no field can be missing."""
+    kind = column.type
+    if column.null_count:
+        return False
+    if pa.types.is_struct(kind):
+        return all(_is_full(pc.struct_field(column, [at])) for at in range(kind.num_fields))
+    return not pa.types.is_list(kind) or _is_full(pc.list_flatten(column))
 
 
 def _is_exact(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> bool:
