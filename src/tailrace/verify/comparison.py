@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -101,14 +102,13 @@ class Comparison:
         rows = int(expected_counts.sum()), int(stored_counts.sum())
         if not is_other.any():
             return Differences(*rows)
-        differing = self._differing(tuple(np.flatnonzero(is_other).tolist())).persist()
-        try:
-            counts = {Kind(row["kind"]): row["count"] for row in differing.groupBy("kind").count().collect()}
-            found = differing.limit(KEYS_MAX).collect()
-        finally:
-            differing.unpersist()
+        differing = self._differing(tuple(np.flatnonzero(is_other).tolist()))
+        found = differing.limit(KEYS_MAX + 1).collect()
+        counts = Counter(Kind(row["kind"]) for row in found)
+        if len(found) > KEYS_MAX:
+            counts = Counter({Kind(row["kind"]): row["count"] for row in differing.groupBy("kind").count().collect()})
         keys = [DifferingKey(row["key"], row["text"], Kind(row["kind"]), tuple(row["stored"])) for row in found]
-        return Differences(*rows, counts, tuple(sorted(keys, key=lambda key: (len(key.text), key.text))))
+        return Differences(*rows, counts, tuple(sorted(keys[:KEYS_MAX], key=lambda key: (len(key.text), key.text))))
 
     def _tally(self, side: Side) -> tuple[Any, Hashes]:
         counts, sums = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.uint64)
