@@ -68,9 +68,9 @@ def run_on(master: str, directory: Path) -> None:
 def daemon(log: Path, *arguments: str) -> Iterator[None]:
     """One of Spark's own processes, until the block ends."""
     home = Path(pyspark.__file__).parent
-    classes = ["java", "-cp", f"{home}/jars/*", "-Xmx512m", *arguments]
+    command = [str(home / "bin" / "spark-class"), *arguments]
     with open(log, "wb") as said:
-        process = subprocess.Popen(classes, stdout=said, stderr=said, env={**ENVIRONMENT, "SPARK_HOME": str(home)})
+        process = subprocess.Popen(command, stdout=said, stderr=said, env={**ENVIRONMENT, "SPARK_HOME": str(home)})
     try:
         yield
     finally:

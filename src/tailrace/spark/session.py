@@ -42,6 +42,8 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.python.daemon.module": "tailrace.spark.daemon",
 }
+_NOISE: Final = ("at ", "File ", "Traceback", "~", "^", "...", "An error occurred while calling")
+"""How lines of a stack trace begin."""
 _STARTING: Final = threading.Lock()
 
 
@@ -96,10 +98,10 @@ def start(config: SparkConfig) -> SparkSession:
 def fold(error: BaseException) -> str:
     """An error of Spark's without the stack traces of two languages: its last cause, in one line."""
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("at ", "File ", "Traceback", "~", "^", "..."))]
+    told = [line for line in lines if line and not line.startswith(_NOISE)]
     causes = [line for line in told if line.startswith("Caused by:")]
-    chosen = causes[-1].removeprefix("Caused by:").strip() if causes else (told[0] if told else type(error).__name__)
-    return chosen[:500]
+    chosen = causes[-1] if causes else (told[0] if told else type(error).__name__)
+    return chosen.removeprefix("Caused by:").removeprefix(":").strip()[:500]
 
 
 def _session(config: SparkConfig) -> SparkSession:
