@@ -101,7 +101,8 @@ class Rows:
             column = op_names().take(rows.column(name))
         else:
             column = rows.column(name)
-        return column if column.type == entry.type else self._document(frame, rows, column, entry)
+            column = self._document(frame, rows, column, entry) if pa.types.is_struct(column.type) else column
+        return column
 
     def _document(
         self, frame: SelectedFrame, rows: pa.RecordBatch, column: pa.Array[Any], entry: pa.Field[Any]
