@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
-from tailrace.cli import about, check, demo, doctor, init, log, offset, plan, status, uninstall
+from tailrace.cli import about, check, demo, doctor, init, log, offset, plan, rebuild, status, uninstall, verify
 from tailrace.cli import run as run_command
 from tailrace.cli.report import report_lines
 from tailrace.errors import TailraceError
@@ -33,6 +33,8 @@ app.command()(doctor.doctor)
 app.command()(plan.plan)
 app.command()(run_command.run)
 app.command()(status.status)
+app.command()(verify.verify)
+app.command()(rebuild.rebuild)
 app.command()(uninstall.uninstall)
 app.command()(demo.demo)
 
