@@ -34,17 +34,13 @@ def rebuild(
 
     from tailrace.pipeline.rebuild import find_point
     from tailrace.pipeline.rebuild import rebuild as write
-    from tailrace.pipeline.run import RUN_DIRECTORY
-    from tailrace.spark.session import SparkConfig, start
+    from tailrace.spark.beside import session_beside
 
     point = find_point(directory, namespace, at)
     target = os.path.abspath(to) if to is not None else point.default_directory
     point.check_free(target)
-    session = start(SparkConfig(os.path.join(directory, RUN_DIRECTORY), master, (os.cpu_count() or 2) + 1))
-    try:
-        done = write(point, target, session, form)
-    finally:
-        session.stop()
+    with session_beside(directory, master) as session:
+        done = write(point, target, session(), form)
     if as_json:
         print(json.dumps(asdict(done)))
     else:

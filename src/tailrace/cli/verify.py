@@ -52,13 +52,14 @@ def verify(
 
 def _verified(scope: Scope, *, repairs: bool) -> Report:
     """Nothing is started for what will be refused."""
+    from tailrace.spark.beside import session_beside
     from tailrace.verify.repair import check_repairable, repair
-    from tailrace.verify.verify import spark_of, verify
+    from tailrace.verify.verify import check_ready, verify
 
-    scope.chosen()
+    check_ready(scope)
     if repairs:
         check_repairable(scope)
-    with spark_of(scope.spec) as session:
+    with session_beside(scope.spec.log, scope.spec.master, scope.spec.spark) as session:
         report = verify(scope, session, _say)
         if repairs and report.differing:
             done = repair(scope, report, session, _say)

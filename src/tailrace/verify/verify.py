@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -13,10 +11,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.errors import TailraceError
 from tailrace.log.reader import LogReader
 from tailrace.namespace import RESERVED
-from tailrace.pipeline.run import RUN_DIRECTORY
 from tailrace.pipeline.suggest import did_you_mean
-from tailrace.spark.late import LateSession
-from tailrace.spark.session import SparkConfig
 from tailrace.verify.contract import Readable, ReadBack
 from tailrace.verify.differences import Differences
 from tailrace.verify.match import Match, tables_of
@@ -62,21 +57,13 @@ class Scope:
 
 def verify(scope: Scope, session: Callable[[], SparkSession], say: Say) -> Report:
     """Compare source and destinations. Nothing is changed; it works beside a running pipeline."""
-    chosen = scope.chosen()
-    _ = LogReader(scope.spec.log).oldest  # a pipeline that never ran has nothing to compare
-    return Report(scope.spec.name, [_writer(scope, write, session, say) for write in chosen])
+    return Report(scope.spec.name, [_writer(scope, write, session, say) for write in scope.chosen()])
 
 
-@contextmanager
-def spark_of(spec: PipelineSpec) -> Iterator[Callable[[], SparkSession]]:
-    """A session as the pipeline has it when it runs, which starts meanwhile."""
-    LogReader(spec.log).view.bases()
-    slots = (os.cpu_count() or 2) + 1
-    late = LateSession(SparkConfig(os.path.join(spec.log, RUN_DIRECTORY), spec.master, slots, spec.spark))
-    try:
-        yield late
-    finally:
-        late.stop()
+def check_ready(scope: Scope) -> None:
+    """Refuse writers that there are not, and a pipeline that never ran."""
+    scope.chosen()
+    LogReader(scope.spec.log).view.bases()
 
 
 def read_back(write: WriteSpec) -> ReadBack | str:
