@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.deliver.messages import Messages
 from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP
+from tailrace.log.documents import JSON, TYPE_METADATA
 from tailrace.message import Op
 
 
@@ -58,12 +60,12 @@ def conform(messages: Messages, schema: pa.Schema) -> pa.RecordBatch:
 
 def fit(messages: Messages, name: str, column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     """A column with another type; a struct field by field, for Arrow would match fields by place."""
-    if column.type == kind:
+    if column.type == kind and not _has_json(column.type):
         return column
     if pa.types.is_struct(kind) and pa.types.is_struct(column.type):
         present = {entry.name: at for at, entry in enumerate(column.type)}
         children = [
-            fit(messages, entry.name, pc.struct_field(column, [present[entry.name]]), entry.type)
+            _fit_child(messages, column, present[entry.name], entry)
             if entry.name in present
             else pa.nulls(len(column), entry.type)
             for entry in kind
@@ -78,10 +80,27 @@ def fit(messages: Messages, name: str, column: pa.Array[Any], kind: pa.DataType)
         raise TailraceError("schema.changed", what, hint="change the field's type with a function") from error
 
 
+def _fit_child(messages: Messages, column: pa.Array[Any], at: int, wanted: pa.Field[Any]) -> pa.Array[Any]:
+    child = pc.struct_field(column, [at])
+    is_json = (column.type.field(at).metadata or {}).get(TYPE_METADATA) == JSON
+    if is_json and pa.types.is_string(wanted.type):
+        return _plain_text(child)
+    return fit(messages, wanted.name, child, wanted.type)
+
+
+def _has_json(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and any((entry.metadata or {}).get(TYPE_METADATA) == JSON for entry in kind)
+
+
+def _plain_text(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Values stored as JSON, as text: a text without its quotes, anything else as it is written."""
+    texts: list[Any] = column.to_pylist()
+    plain = [orjson.loads(text) if text is not None and text.startswith('"') else text for text in texts]
+    return pa.array(plain, pa.string())
+
+
 def _as_text(column: pa.Array[Any]) -> pa.Array[Any]:
     """Values as text, those of nested types as JSON."""
-    import orjson
-
     if pa.types.is_nested(column.type):
         options = orjson.OPT_NON_STR_KEYS
         values = [

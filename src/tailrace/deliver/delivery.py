@@ -3,46 +3,43 @@
 Every turn, in this order:
 
 1. Measure the stretch of the log that comes next.
-2. Write it, in tasks or through DataFrames.
+2. Write it.
 3. Record the consumer's offset (I3).
 
-When messages are refused, the range is kept as trouble, and redelivered one message at a time.
+When messages are refused, the stretch is kept as trouble, and redelivered down to the message at fault.
 """
 
 from __future__ import annotations
 
-import os
 import shlex
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tailrace.deliver.acks import Acks
-from tailrace.deliver.contract import Spread
 from tailrace.deliver.deadletter import dead_letters
-from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
-from tailrace.deliver.frames import FrameMaker, through
-from tailrace.deliver.framewriting import FrameWriting
+from tailrace.deliver.passing import PASSED, Passing
 from tailrace.deliver.promise import Promise, PromiseFile
-from tailrace.deliver.redelivery import OF_MESSAGES, RedeliverSingly, describe
-from tailrace.deliver.spilling import SPILL_DIRECTORY, remove_spill
-from tailrace.deliver.stretch import Share, Stretch, measure
-from tailrace.deliver.task import DeliverItem, DeliverRange, open_writer, read_range
+from tailrace.deliver.redelivery import OF_MESSAGES, describe
+from tailrace.deliver.route import ColumnRoute, Delivered, FrameRoute
+from tailrace.deliver.stretch import Stretch, measure
+from tailrace.deliver.task import DeliverItem, read_range
 from tailrace.deliver.trouble import Trouble, TroubleFile
 from tailrace.errors import TailraceError
 from tailrace.limits import U64_MAX
 from tailrace.log.consumers import Consumers
 from tailrace.log.lag import Lag, lag_behind
+from tailrace.log.note import REWOUND, ConsumerNote
 from tailrace.log.reader import LogReader
 from tailrace.log.session import ConsumerSession
 from tailrace.log.watch import Watch
 from tailrace.message import Offset
 from tailrace.pipeline.spec import OnError, WriteSpec
-from tailrace.spark.tasks import Receipt, run_tasks
+from tailrace.spark.tasks import Receipt
 from tailrace.transform.chain import Chain
 
 if TYPE_CHECKING:
@@ -53,6 +50,8 @@ if TYPE_CHECKING:
 LOOK_EVERY_S: Final = 0.25
 TURN_S: Final = 10.0
 """A turn without work ends after this time: a stream that has turns all the time costs more."""
+SHOWN: Final = 10
+"""So many messages that are put aside at a time are told one by one."""
 
 
 @dataclass(slots=True)
@@ -90,26 +89,23 @@ class Delivery:
         self._stop = stop
         self._report = report
         self._retry_hint = retry_hint
-        self._chain = Chain(spec.through)
-        self._options = _for_consumer(spec)
+        needs_frames = spec.options.on_driver or Chain(spec.through).needs_frames
+        route = FrameRoute if needs_frames else ColumnRoute
+        self._route = route(spec, log.directory, lambda: self._spark)
         self._reader = LogReader(log.directory)
         self._consumers = Consumers(log.directory)
         self._trouble_file = TroubleFile(log.directory, spec.name)
         self._promise_file = PromiseFile(log.directory, spec.name)
-        self._promise = Promise()
+        self._rewound = ConsumerNote(log.directory, spec.name, REWOUND)
         self._acks = Acks(log.directory, spec.name)
+        self._passing = Passing()
+        self._promise = Promise()
         self._session: ConsumerSession | None = None
         self._watch: Watch | None = None
         self._trouble: Trouble | None = None
         self._next = Offset(0)
-        self._spread = Spread.NONE
         self._every_s = spec.every_s if spec.every_s is not None else spec.options.every_s
         self._wrote_s = 0.0
-
-    @cached_property
-    def _spark(self) -> SparkSession:
-        """A session with temporary views of its own; Spark may be starting until the first turn."""
-        return self._make_session().newSession()
 
     @property
     def next_offset(self) -> Offset:
@@ -124,24 +120,18 @@ class Delivery:
         self._consumers.register(self.spec.name, hold=self.spec.hold, exist_ok=True)
         self._session = ConsumerSession(self._consumers, self.spec.name)
         if (acked := self._acks.take()) is not None:
-            self._commit(Offset(acked + 1))
+            self._commit(Offset(acked + 1), now=True)
             self._acks.clear()
         self._next = self._session.resume_offset
+        self._passing = self._read_passing(self._session)
         self._promise = self._promise_file.read()
         self._trouble = self._trouble_file.read()
-        if not self.uses_frames:
-            writer = open_writer(self._options)
-            self._spread = writer.spread
-            writer.close()
 
     def turn(self) -> bool:
         """One turn; False when there is nothing more to do."""
-        if self._trouble is not None and self._trouble.last >= self._next:
-            self._redeliver(self._trouble)
-            return True
         if self._trouble is not None:
-            self._trouble_file.clear()
-            self._trouble = None
+            self._recover(self._trouble)
+            return True
         if not self._has_work():
             return not self._stop.is_set() and (self.until is None or self._next < self.until)
         stretch = self._measure()  # 1.
@@ -161,10 +151,10 @@ class Delivery:
             self._watch.close()
             self._watch = None
 
-    @property
-    def uses_frames(self) -> bool:
-        """Whether messages go through DataFrames."""
-        return self._chain.needs_frames or self._options.on_driver
+    @cached_property
+    def _spark(self) -> SparkSession:
+        """A session with temporary views of its own; Spark may be starting until the first turn."""
+        return self._make_session().newSession()
 
     def _has_work(self) -> bool:
         """Wait for messages, and, unless the end is near, until it is worth it. False when there is nothing yet."""
@@ -183,113 +173,67 @@ class Delivery:
                 self._watch.wait(LOOK_EVERY_S)
         return False
 
-    def _measure(self, limit: Offset | None = None) -> Stretch:
+    def _measure(self, limit: Offset | None = None, bytes_max: int | None = None) -> Stretch:
         return measure(
             self._reader.view,
             self._next,
             self.spec.namespace,
-            self.spec.batch_bytes,
+            bytes_max or self.spec.batch_bytes,
             limit=limit,
-            with_schemas=self.uses_frames,
+            with_schemas=isinstance(self._route, FrameRoute),
         )
 
     def _deliver(self, stretch: Stretch) -> None:
-        self._note_copies(stretch)
-        if stretch.written():
-            if self.uses_frames:
-                self._deliver_frames(stretch)
-            else:
-                self._deliver_columns(stretch)
-        self._wrote_s = time.monotonic()
-
-    def _deliver_columns(self, stretch: Stretch) -> None:
-        work = DeliverRange(
-            self._log.directory,
-            self._options,
-            self._chain,
-            self.spec.on_schema_change,
-            self._promise.schemas,
-            self._skipped(),
-        )
-        items = self._items(stretch)
-        for receipt in run_tasks(self._spark, self.spec.name, work, items).all():
-            self._learn(receipt)
-            self.stats.written.update(receipt["written"])
-
-    def _items(self, stretch: Stretch) -> list[DeliverItem]:
-        names = list(stretch.written())
-        tasks = 1 if self._spread is Spread.NONE else min(len(names), os.cpu_count() or 2)
-        divided = [tuple(names[at::tasks]) for at in range(tasks)]
-        return [DeliverItem(stretch.start, stretch.end, part) for part in divided]
-
-    def _deliver_frames(self, stretch: Stretch) -> None:
-        columns, rest = self._chain.split()
-        evolution = Evolution(self.spec.on_schema_change, decode_schemas(self._promise.schemas))
-        writing = FrameWriting(self._options, self.spec.name, evolution)
-        log, name = self._log.directory, self.spec.name
-        spill = os.path.join(log, SPILL_DIRECTORY, name)
-        maker = FrameMaker(self._spark, log, name, columns, spill, self._skipped())
-        upto = Offset(stretch.end - 1)
-        try:
-            for namespace, share in stretch.written().items():
-                typed = maker.frame(namespace, share, 2 * (os.cpu_count() or 2))
-                if typed is not None:
-                    written = writing.write(through(typed, rest), self._copy_of(namespace, share), stretch.start, upto)
-                    self.stats.written[namespace] += share.messages if written is None else written
-        finally:
-            writing.close()
-            remove_spill(spill)
-        self._learn({"schemas": encode_schemas(evolution.known), "news": evolution.news})
-
-    def _note_copies(self, stretch: Stretch) -> None:
         began = {name: int(share.copy) for name, share in stretch.shares.items() if share.copy is not None}
         if began:
             self._promise.copies |= began
             self._promise_file.write(self._promise)
+        if stretch.written():
+            delivered = self._route.deliver(stretch, self._promise, self._passing)
+            self.stats.written.update(delivered.written)
+            self._learn(delivered)
+        self._wrote_s = time.monotonic()
 
-    def _copy_of(self, namespace: str, share: Share) -> Offset | None:
-        """Where the copy begins whose rows a share consists of."""
-        began = self._promise.copies.get(namespace)
-        return Offset(began) if share.is_copy and began is not None and began <= share.first else None
+    def _fail(self, stretch: Stretch, error: TailraceError) -> None:
+        """Keep what failed; whether to try again now is the user's choice."""
+        if error.code not in OF_MESSAGES:
+            raise error
+        self._trouble = Trouble(self._next, stretch.end - 1, error.what, time.time())
+        self._trouble_file.write(self._trouble)
+        if self.spec.on_error is OnError.STOP:
+            offsets = f"offsets {self._next} to {stretch.end - 1}"
+            what = f"writer {self.spec.name} stopped: {offsets} were not written: {error.what}"
+            hint = f"{self._retry_hint}; they are then delivered one at a time, up to the message at fault"
+            raise TailraceError(error.code, what, hint=hint) from error
+        self._report(f"{self.spec.name}: {error.what}")
 
-    def _redeliver(self, trouble: Trouble) -> None:
+    def _recover(self, trouble: Trouble) -> None:
         """What failed once more, so that all is delivered but the messages at fault."""
         end = Offset(trouble.last + 1)
-        self._report(f"{self.spec.name}: offsets {self._next} to {trouble.last} are delivered one at a time")
-        if self.uses_frames:
-            self._halve(self._next, end)
-        else:
-            self._redeliver_singly(end)
-        self._commit(end, now=True)
+        if self._next < end:
+            self._report(f"{self.spec.name}: offsets {self._next} to {trouble.last} are delivered one at a time")
+            if isinstance(self._route, ColumnRoute):
+                self._redeliver_singly(self._route, end)
+            else:
+                self._halve(end)
+            self._commit(end, now=True)
         self._trouble_file.clear()
         self._trouble = None
 
-    def _redeliver_singly(self, end: Offset) -> None:
+    def _redeliver_singly(self, route: ColumnRoute, end: Offset) -> None:
         """One message at a time, in one task."""
-        stretch = measure(self._reader.view, self._next, self.spec.namespace, U64_MAX, limit=end)
-        work = RedeliverSingly(
-            self._log.directory,
-            self.spec.name,
-            self._options,
-            self._chain,
-            self.spec.on_schema_change,
-            self.spec.on_error,
-            self._promise.schemas,
-            self._skipped(),
-        )
-        items = [DeliverItem(self._next, end, tuple(stretch.written()))] if stretch.written() else []
-        for receipt in run_tasks(self._spark, self.spec.name, work, items).all():
+        receipt = route.deliver_singly(self._measure(end, U64_MAX), self._promise, self._passing)
+        if receipt is not None:
             self._put_aside(receipt["aside"])
-            self._learn(receipt)
-            if receipt["refused"] is not None:
-                self._acks.clear()
-                self._commit(Offset(receipt["refused"]["offset"]), now=True)
-                self._stop_at(receipt["refused"], end)
-        self._acks.clear()
+            self._learn(Delivered(Counter(), receipt["schemas"], receipt["news"]))
+            self._acks.clear()
+            if (refused := receipt["refused"]) is not None:
+                self._commit(Offset(refused["offset"]), now=True)
+                self._stop_at(refused, end)
 
-    def _halve(self, start: Offset, end: Offset) -> None:
-        """Deliver a range through DataFrames, or its halves when that fails, down to the single messages at fault:
-        each costs some twenty jobs, however long the range is."""
+    def _halve(self, end: Offset) -> None:
+        """Deliver up to `end` through DataFrames, or one half after the other when that fails, down to the messages at
+        fault: each costs some twenty jobs, however long the range is."""
         try:
             while self._next < end:
                 stretch = self._measure(end)
@@ -299,20 +243,19 @@ class Delivery:
             if error.code not in OF_MESSAGES:
                 raise
             if end - self._next > 1:
-                middle = Offset((self._next + end) // 2)
-                self._halve(self._next, middle)
-                self._halve(middle, end)
+                self._halve(Offset((self._next + end) // 2))
+                self._halve(end)
                 return
-            self._refuse(self._next, error)
+            self._refuse(self._next, error, end)
             self._commit(end)
 
-    def _refuse(self, offset: Offset, error: TailraceError) -> None:
+    def _refuse(self, offset: Offset, error: TailraceError, end: Offset) -> None:
         """A single message was refused: stop before it, or put it aside."""
         item = DeliverItem(offset, Offset(offset + 1), (self._reader.view.find(offset).head.namespace,))
-        for messages in read_range(self._log.directory, item):
+        for messages in read_range(self._log.directory, item, self._passing):
             refused = {"offset": offset, "error": error.encode(), "message": describe(messages)}
             if self.spec.on_error is OnError.STOP:
-                self._stop_at(refused, Offset(self._trouble.last + 1 if self._trouble else offset + 1))
+                self._stop_at(refused, Offset(self._trouble.last + 1) if self._trouble else end)
             self._put_aside([refused])
 
     def _stop_at(self, refused: Receipt, end: Offset) -> None:
@@ -332,36 +275,23 @@ class Delivery:
         what = f"writer {name} stopped before {which}: {error.what}"
         raise TailraceError(error.code, what, hint=commands)
 
-    def _fail(self, stretch: Stretch, error: TailraceError) -> None:
-        """Keep what failed; whether to try again now is the user's choice."""
-        if error.code not in OF_MESSAGES:
-            raise error
-        self._trouble = Trouble(self._next, stretch.end - 1, error.what, time.time())
-        self._trouble_file.write(self._trouble)
-        if self.spec.on_error is OnError.STOP:
-            what = (
-                f"writer {self.spec.name} stopped: offsets {self._next} to {stretch.end - 1} were not written:"
-                f" {error.what}"
-            )
-            hint = f"{self._retry_hint}; they are then delivered one at a time, up to the message at fault"
-            raise TailraceError(error.code, what, hint=hint) from error
-        self._report(f"{self.spec.name}: {error.what}")
-
     def _put_aside(self, aside: list[Receipt]) -> None:
         if not aside:
             return
         self.stats.aside += len(aside)
-        for refused in aside[:10]:
+        for refused in aside[:SHOWN]:
             what = TailraceError.decode(refused["error"]).what
             self._report(f"{self.spec.name}: offset {refused['offset']} put aside: {what}")
+        if len(aside) > SHOWN:
+            self._report(f"{self.spec.name}: {len(aside) - SHOWN} more messages put aside")
         if self.spec.on_error is OnError.DEAD_LETTER:
             self._log.append_messages(dead_letters(self.spec.name, aside))
 
-    def _learn(self, receipt: Receipt) -> None:
-        for news in receipt["news"]:
+    def _learn(self, delivered: Delivered) -> None:
+        for news in delivered.news:
             self._report(f"{self.spec.name}: {news}")
-        if any(self._promise.schemas.get(name) != schema for name, schema in receipt["schemas"].items()):
-            self._promise.schemas |= receipt["schemas"]
+        if any(self._promise.schemas.get(name) != schema for name, schema in delivered.schemas.items()):
+            self._promise.schemas |= delivered.schemas
             self._promise_file.write(self._promise)
 
     def _commit(self, end: Offset, *, now: bool = False) -> None:
@@ -371,18 +301,18 @@ class Delivery:
             self._session.commit(end - 1)
             self.stats.passed += end - self._next
             self._next = end
+        if PASSED < self._passing.rewound < self._next:
+            self._session.flush()
+            self._rewound.clear()
+            self._passing = replace(self._passing, rewound=PASSED)
         self.stats.turns += 1
         self.stats.last_s = time.monotonic()
         if now:
             self._session.flush()
 
-    def _skipped(self) -> frozenset[int]:
-        """What an operator has acknowledged ahead of the rest."""
-        return frozenset() if self._session is None else frozenset(self._session.positions.acknowledged)
-
-
-def _for_consumer(spec: WriteSpec) -> Any:
-    """The options, with the consumer's name where the adaptor keeps offsets under it."""
-    if "consumer" in type(spec.options).model_fields:
-        return spec.options.model_copy(update={"consumer": spec.name})
-    return spec.options
+    def _read_passing(self, session: ConsumerSession) -> Passing:
+        """What the consumer need not get, and what an operator wants it to get again."""
+        ahead = {name: at for name, at in session.positions.by_namespace.items() if name and at >= self._next}
+        rewound = self._rewound.read()
+        upto = PASSED if rewound is None else int(rewound)
+        return Passing(frozenset(session.positions.acknowledged), ahead, upto)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from pyarrow import ipc
 from tailrace.deliver.conforming import conform, frame_schema, ops_of
 from tailrace.deliver.gathering import gathered
 from tailrace.deliver.messages import Messages
+from tailrace.deliver.passing import Passing
 from tailrace.deliver.schemas import unified
 from tailrace.deliver.spilling import SpillRange, read_spill
 from tailrace.deliver.stretch import Share
@@ -66,10 +67,10 @@ class Apply:
 
     log: str
     chain: Chain
-    skipped: frozenset[int]
+    passing: Passing
 
     def __call__(self, item: DeliverItem) -> Iterator[Messages]:
-        return (self.chain.apply(messages) for messages in read_range(self.log, item, self.skipped))
+        return (self.chain.apply(messages) for messages in read_range(self.log, item, self.passing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class FrameMaker:
     """Functions on columns, applied before there is a DataFrame."""
     spill: str
     """A directory for what must wait."""
-    skipped: frozenset[int] = frozenset()
+    passing: Passing = field(default_factory=Passing)
 
     def frame(self, namespace: str, share: Share, tasks: int) -> TypedFrame | None:
         """The share of one namespace; None when the functions leave nothing of it."""
@@ -103,11 +104,11 @@ class FrameMaker:
             if share.schema is None:
                 raise TailraceError("spark.failed", f"nobody knows the columns of {namespace}", hint="run again")
             empty = self.chain.apply(_empty(namespace, share.schema))
-            return self._frame(empty, Apply(self.log, self.chain, self.skipped), items)
+            return self._frame(empty, Apply(self.log, self.chain, self.passing), items)
         return self._spilled(items)
 
     def _spilled(self, items: tuple[DeliverItem, ...]) -> TypedFrame | None:
-        work = SpillRange(self.log, self.spill, self.chain, self.skipped)
+        work = SpillRange(self.log, self.spill, self.chain, self.passing)
         receipts = run_tasks(self.session, self.label, work, items).all()
         schema: pa.Schema | None = None
         for text in (text for receipt in receipts for text in receipt["schemas"]):
@@ -127,6 +128,18 @@ class FrameMaker:
         ids = self.session.range(0, len(items), 1, len(items))
         frame = ids.mapInArrow(Decode(read, items, schema), spark_schema(schema))
         return TypedFrame(empty.namespace, empty.key, frame, self.chain.keeps_keys)
+
+
+def together(frames: Sequence[TypedFrame]) -> TypedFrame:
+    """Frames that have come to bear the same name, as one."""
+    first = frames[0]
+    if len(frames) == 1:
+        return first
+    key = first.key if all(each.key == first.key for each in frames) else ()
+    frame = first.frame
+    for each in frames[1:]:
+        frame = frame.unionByName(each.frame, allowMissingColumns=True)
+    return TypedFrame(first.namespace, key, frame, keeps_keys=False)
 
 
 def through(typed: TypedFrame, functions: Sequence[FunctionOptions]) -> TypedFrame:

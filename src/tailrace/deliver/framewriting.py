@@ -11,6 +11,7 @@ from tailrace.deliver.contract import FrameWriter, Target
 from tailrace.deliver.evolution import Evolution
 from tailrace.deliver.frames import TypedFrame, messages_from
 from tailrace.deliver.gathering import gathered
+from tailrace.deliver.passing import Passing
 from tailrace.deliver.task import open_writer, write
 from tailrace.errors import TailraceError
 from tailrace.message import Offset
@@ -22,16 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tailrace.adaptor.options import WriterOptions
-    from tailrace.deliver.messages import Messages
 
 
 class FrameWriting:
     """The frames of one stretch to one destination."""
 
-    def __init__(self, options: WriterOptions, label: str, evolution: Evolution) -> None:
+    def __init__(self, options: WriterOptions, evolution: Evolution, passing: Passing) -> None:
         self.evolution = evolution
         self._options = options
-        self._label = label
+        self._passing = passing
         self._writer: FrameWriter | None = None
 
     def write(self, typed: TypedFrame, copy: Offset | None, start: Offset, upto: Offset) -> int | None:
@@ -45,7 +45,7 @@ class FrameWriting:
             if self._options.on_driver:
                 self._write_frame(target, frame, start, upto)
                 return None
-            return _write_in_task(self._options, target, frame, upto)
+            return _write_in_task(self._options, target, frame, upto, self._passing)
         except TailraceError:
             raise
         except Exception as error:
@@ -63,11 +63,15 @@ class FrameWriting:
             self._writer = opened
         writer: Any = self._writer
         done = writer.applied(target.namespace)
-        if done is not None and done >= upto:
-            return
-        if done is not None and done >= start:
-            frame = frame.where(frame["offset"] > int(done))
-        writer.write_frame(target, frame, upto)
+        if done is None or done < upto or start <= self._passing.rewound:
+            writer.write_frame(target, _unwritten(frame, self._passing, done, start), upto)
+
+
+def _unwritten(frame: DataFrame, passing: Passing, done: Offset | None, start: Offset) -> DataFrame:
+    """The messages that the destination does not have yet, or that an operator wants sent again."""
+    if done is None or done < start or done <= passing.rewound:
+        return frame
+    return frame.where((frame["offset"] > int(done)) | (frame["offset"] <= int(passing.rewound)))
 
 
 def _with_fields(frame: DataFrame, incoming: pa.Schema, kept: pa.Schema) -> DataFrame:
@@ -88,7 +92,7 @@ def _with_fields(frame: DataFrame, incoming: pa.Schema, kept: pa.Schema) -> Data
     return frame.withColumn("data", sql.when(frame["data"].isNotNull(), sql.struct(*data)))
 
 
-def _write_in_task(options: WriterOptions, target: Target, frame: DataFrame, upto: Offset) -> int:
+def _write_in_task(options: WriterOptions, target: Target, frame: DataFrame, upto: Offset, passing: Passing) -> int:
     """All messages in log order in one task, whose writer takes columns."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,8 +100,8 @@ def _write_in_task(options: WriterOptions, target: Target, frame: DataFrame, upt
         with telling_driver():
             writer = open_writer(options)
             try:
-                done = writer.applied(target.namespace)
-                for messages in gathered(_rows(batches, target, done)):
+                rows = (messages_from(target.namespace, target.key, batch) for batch in batches)
+                for messages in gathered(passing.unwritten(each, writer.applied) for each in rows):
                     write(writer, target.schema, messages)
                     written += len(messages)
                 writer.commit(upto)
@@ -108,9 +112,3 @@ def _write_in_task(options: WriterOptions, target: Target, frame: DataFrame, upt
     # a stretch's order is that of its offsets, whatever the functions did
     ordered = frame.repartition(1).sortWithinPartitions("offset")
     return sum(row["written"] for row in ordered.mapInArrow(run, "written long").collect())
-
-
-def _rows(batches: Iterator[pa.RecordBatch], target: Target, done: Offset | None) -> Iterator[Messages]:
-    for batch in batches:
-        messages = messages_from(target.namespace, target.key, batch)
-        yield messages if done is None else messages.after(done)

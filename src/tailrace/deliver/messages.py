@@ -78,10 +78,10 @@ class Messages:
 
 def messages_of(frame: SelectedFrame) -> Messages:
     """The messages of a frame, but for those no writer gets."""
-    rows = frame.rows()
+    rows = frame.numbered_rows()
     messages = Messages(
         namespace=frame.head.namespace,
-        rows=rows.add_column(0, "offset", frame.offsets()),
+        rows=rows,
         key=key_of(rows.schema),
         mode=frame.head.mode,
         origin=frame.head.origin,

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from tailrace.log.consumers import PREFIX
-from tailrace.log.disk import Disk
-from tailrace.namespace import check_file_name
+from tailrace.log.note import ConsumerNote
 
 NAME: Final = "promise.json"
 
@@ -28,15 +25,11 @@ class PromiseFile:
     """Where a writer's promise is kept."""
 
     def __init__(self, log: str, consumer: str) -> None:
-        self._path = os.path.join(log, PREFIX + check_file_name(consumer, "consumer"), NAME)
-        self._disk = Disk()
+        self._note = ConsumerNote(log, consumer, NAME)
 
     def read(self) -> Promise:
-        try:
-            with open(self._path, "rb") as stream:
-                return Promise(**json.load(stream))
-        except FileNotFoundError:
-            return Promise()
+        noted = self._note.read()
+        return Promise() if noted is None else Promise(**json.loads(noted))
 
     def write(self, promise: Promise) -> None:
-        self._disk.replace_file(self._path, json.dumps(asdict(promise)).encode())
+        self._note.write(json.dumps(asdict(promise)).encode())

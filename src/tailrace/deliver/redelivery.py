@@ -15,6 +15,7 @@ from tailrace.deliver.acks import Acks
 from tailrace.deliver.contract import Writer
 from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
 from tailrace.deliver.messages import Messages
+from tailrace.deliver.passing import Passing
 from tailrace.deliver.task import DeliverItem, open_writer, read_range, write
 from tailrace.errors import TailraceError
 from tailrace.log.batch import message_rows
@@ -43,7 +44,7 @@ class RedeliverSingly:
     policy: SchemaPolicy
     on_error: OnError
     schemas: dict[str, str] = field(default_factory=dict)
-    skipped: frozenset[int] = frozenset()
+    passing: Passing = field(default_factory=Passing)
 
     def __call__(self, item: DeliverItem) -> Receipt:
         evolution = Evolution(self.policy, decode_schemas(self.schemas))
@@ -78,16 +79,13 @@ class RedeliverSingly:
         return self._receipt(acked, written, aside, None, evolution)
 
     def _singles(self, item: DeliverItem) -> Iterator[tuple[Offset, Messages]]:
-        for messages in read_range(self.log, item, self.skipped):
+        for messages in read_range(self.log, item, self.passing):
             for at in range(len(messages)):
                 one = messages.slice(at, 1)
                 yield Offset(one.offsets()[0].as_py()), one
 
     def _deliver(self, writer: Writer, evolution: Evolution, message: Messages, offset: Offset) -> int:
-        done = writer.applied(message.namespace)
-        if done is not None and done >= offset:
-            return 0
-        changed = self.chain.apply(message)
+        changed = self.passing.unwritten(self.chain.apply(message), writer.applied)
         if not len(changed):
             return 0
         admitted = evolution.admit(changed)

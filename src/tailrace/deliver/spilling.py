@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyarrow import ipc
 
 from tailrace.deliver.gathering import gathered
 from tailrace.deliver.messages import Messages
+from tailrace.deliver.passing import Passing
 from tailrace.deliver.task import DeliverItem, read_range
 from tailrace.log.batch import key_of, with_key
 
@@ -35,14 +36,14 @@ class SpillRange:
     log: str
     directory: str
     chain: Chain
-    skipped: frozenset[int] = frozenset()
+    passing: Passing = field(default_factory=Passing)
 
     def __call__(self, item: DeliverItem) -> Receipt:
         os.makedirs(self.directory, exist_ok=True)
         path = spill_path(self.directory, item)
         schemas: list[str] = []
         namespace = item.namespaces[0]
-        stream = (self.chain.apply(messages) for messages in read_range(self.log, item, self.skipped))
+        stream = (self.chain.apply(messages) for messages in read_range(self.log, item, self.passing))
         with pa.OSFile(f"{path}.draft", "wb") as file:
             for messages in gathered(stream):
                 namespace = messages.namespace

@@ -72,7 +72,7 @@ def measure(
     even inside a group."""
     stretch = Stretch(start, start)
     last = Offset(U64_MAX) if limit is None else limit
-    held = 0
+    held, seen = 0, start
     for segment, located in view.walk(start):
         head = located.head
         if head.offset >= last:
@@ -83,10 +83,12 @@ def measure(
             held += head.frame_bytes
             if with_schemas and head.op is not Op.NOOP:
                 share.schema = unified(share.schema, schema_of(segment, located))
-        if head.closes_group or head.is_hole or head.end >= last:
-            stretch.end = min(last, head.end)
+        seen = min(last, head.end)
+        if head.closes_group:
+            stretch.end = seen
             if held >= bytes_max:
-                break
+                return stretch
+    stretch.end = seen  # the published log ends where a group ends
     return stretch
 
 

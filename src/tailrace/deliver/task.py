@@ -6,15 +6,16 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace.deliver.contract import Target, Writer
 from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
 from tailrace.deliver.gathering import gathered
 from tailrace.deliver.messages import Messages, messages_of
+from tailrace.deliver.passing import Passing
 from tailrace.errors import TailraceError
 from tailrace.log.reader import LogReader
 from tailrace.log.selection import Selection
@@ -45,8 +46,7 @@ class DeliverRange:
     chain: Chain
     policy: SchemaPolicy
     schemas: dict[str, str] = field(default_factory=dict)
-    skipped: frozenset[int] = frozenset()
-    """Offsets that an operator has acknowledged."""
+    passing: Passing = field(default_factory=Passing)
 
     def __call__(self, item: DeliverItem) -> Receipt:
         evolution = Evolution(self.policy, decode_schemas(self.schemas))
@@ -63,24 +63,18 @@ class DeliverRange:
         return {"written": dict(written), "schemas": encode_schemas(evolution.known), "news": evolution.news}
 
     def _stream(self, writer: Writer, item: DeliverItem) -> Iterator[Messages]:
-        applied: dict[str, Offset | None] = {}
-        for messages in read_range(self.log, item, self.skipped):
-            if messages.namespace not in applied:
-                applied[messages.namespace] = writer.applied(messages.namespace)
-            done = applied[messages.namespace]
-            yield self.chain.apply(messages if done is None else messages.after(done))
+        """What the destination has is asked for by the name that the functions have left."""
+        applied = cache(writer.applied)
+        for messages in read_range(self.log, item, self.passing):
+            yield self.passing.unwritten(self.chain.apply(messages), applied)
 
 
-def read_range(log: str, item: DeliverItem, skipped: frozenset[int] = frozenset()) -> Iterator[Messages]:
-    """The messages of a range of the log, but for those to be skipped."""
+def read_range(log: str, item: DeliverItem, passing: Passing) -> Iterator[Messages]:
+    """The messages of a range of the log, but for those that need not be sent."""
     names = "|".join(re.escape(name) for name in item.namespaces)
     selection = Selection(namespace=re.compile(rf"\A(?:{names})\Z"))
     for frame in LogReader(log).frames(item.start, item.end, selection):
-        messages = messages_of(frame)
-        if skipped:
-            known: Any = pa.array(sorted(skipped), pa.int64())
-            messages = messages.filter(pc.invert(pc.is_in(messages.offsets(), value_set=known)))
-        yield messages
+        yield passing.wanted(messages_of(frame))
 
 
 def write(writer: Writer, known: pa.Schema, messages: Messages) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from tailrace.log.consumers import PREFIX
-from tailrace.log.disk import Disk
-from tailrace.namespace import check_file_name
+from tailrace.log.note import ConsumerNote
 
 NAME: Final = "trouble.json"
 
@@ -29,20 +26,15 @@ class Trouble:
 class TroubleFile:
     """Where a consumer's trouble is kept."""
 
-    def __init__(self, log: str, consumer: str, disk: Disk | None = None) -> None:
-        self._path = os.path.join(log, PREFIX + check_file_name(consumer, "consumer"), NAME)
-        self._disk = disk or Disk()
+    def __init__(self, log: str, consumer: str) -> None:
+        self._note = ConsumerNote(log, consumer, NAME)
 
     def read(self) -> Trouble | None:
-        try:
-            with open(self._path, "rb") as stream:
-                return Trouble(**json.load(stream))
-        except FileNotFoundError:
-            return None
+        noted = self._note.read()
+        return None if noted is None else Trouble(**json.loads(noted))
 
     def write(self, trouble: Trouble) -> None:
-        self._disk.replace_file(self._path, json.dumps(asdict(trouble)).encode())
+        self._note.write(json.dumps(asdict(trouble)).encode())
 
     def clear(self) -> None:
-        if os.path.lexists(self._path):
-            self._disk.remove(self._path)
+        self._note.clear()

@@ -12,6 +12,7 @@ from tailrace.errors import TailraceError
 from tailrace.log import audit
 from tailrace.log.consumers import Consumers, outside_log
 from tailrace.log.disk import Disk, disk_errors
+from tailrace.log.note import REWOUND, ConsumerNote
 from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Positions, Record
 from tailrace.log.reader import LogReader
 from tailrace.message import Offset
@@ -89,6 +90,7 @@ class Operator:
             records += [Record(Kind.COMMIT, other, at) for other, at in sorted(kept.items()) if at >= offset]
             records += [ack for ack in self._acks(positions, offset) if ack.namespace != namespace]
             records += self._acknowledged_elsewhere(positions, namespace, offset)
+        ConsumerNote(self._consumers.directory, name, REWOUND, self._disk).write(b"%d" % max(furthest, before))
         return self._move("rewind", name, before, records, offset, namespace, reason)
 
     def _acknowledged_elsewhere(self, positions: Positions, namespace: str, offset: int) -> Iterator[Record]:

@@ -62,6 +62,12 @@ class SelectedFrame:
         stored = self._stored()
         return self._rows(stored, self._kept(stored))
 
+    def numbered_rows(self) -> pa.RecordBatch:
+        """The wanted messages as columns, the first of which is their `offset`."""
+        stored = self._stored()
+        kept = self._kept(stored)
+        return self._rows(stored, kept).add_column(0, "offset", self._offsets(stored, kept))
+
     def offsets(self) -> pa.Int64Array:
         """The offsets of `rows`."""
         stored = self._stored()

@@ -107,7 +107,7 @@ class Capture:
         self._hold = BookmarkHold(self._log.directory)
         self.progress = load_progress(LogReader(self._log.directory))
         self._reader = self._options.open()
-        self._discover(is_start=True)
+        self._discover()
 
     def turn(self) -> bool:
         """One turn; False when everything that was asked for is in the log."""
@@ -200,15 +200,14 @@ class Capture:
         ]
         return [*batches_of(completed, Mode.COMPLETE), *bookmark(self.progress, after, now)]
 
-    def _discover(self, *, is_start: bool = False) -> None:
+    def _discover(self) -> None:
         """Notice tables that are new or have new columns: they are copied, from now on their changes are noted."""
         self._discovered_s = time.monotonic()
         found = {table.namespace: table for table in self.reader.tables() if self._is_wanted(table.namespace)}
         changed = {name: table for name, table in found.items() if self._is_changed(table)}
         gone = self.progress.tables.keys() - found.keys()
         is_first = self.progress.position is None
-        if changed or is_start:
-            self.reader.install(list(found.values()))
+        self.reader.install(list(found.values()))  # also what was lost since, as with a table made anew
         if not changed and not gone and not is_first:
             return
         position = self.progress.position if not is_first else self.reader.position()

@@ -29,6 +29,11 @@ class Chain:
         return all(function.knows_columns for function in self.functions)
 
     @property
+    def keeps_namespaces(self) -> bool:
+        """Whether no two namespaces can become one."""
+        return all(function.keeps_namespaces for function in self.functions)
+
+    @property
     def keeps_keys(self) -> bool:
         """Whether every row still has the key that it has in the source."""
         return all(function.keeps_keys for function in self.functions)

@@ -26,6 +26,8 @@ class FunctionOptions(Options):
     """The option that a bare value is for: `omit: [a, b]` says the same as `omit: {fields: [a, b]}`."""
     keeps_keys: ClassVar[bool] = True
     """Whether a row that had a key of its own still has one."""
+    keeps_namespaces: ClassVar[bool] = True
+    """Whether messages stay in the namespaces that they are in."""
     knows_columns: ClassVar[bool] = True
     """Whether its columns follow from those it gets, so that no rows tell them too."""
 

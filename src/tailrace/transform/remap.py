@@ -18,6 +18,7 @@ class Remap(FunctionOptions):
 
     kind: ClassVar[str] = "remap"
     summary: ClassVar[str] = "give namespaces other names"
+    keeps_namespaces: ClassVar[bool] = False
 
     namespaces: Annotated[dict[str, str], Field(min_length=1)]
     """Old name to new name, both in full."""

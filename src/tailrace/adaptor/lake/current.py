@@ -48,7 +48,8 @@ class CurrentLake:
         fields = {entry.name: str(entry.type) for entry in target.schema}
         is_reshaped = state is not None and state["fields"] != fields  # files of one version must have like columns
         is_pristine = target.copy is not None and (state is None or state["copy"] == target.copy) and not is_reshaped
-        staging = os.path.join(directory, VERSIONS, f"{upto:020d}.staging")
+        number = 0 if state is None else state["version"] + 1
+        staging = os.path.join(directory, VERSIONS, f"{number:020d}.staging")
         shutil.rmtree(staging, ignore_errors=True)
         os.makedirs(os.path.dirname(staging), exist_ok=True)
         if is_pristine or not files:
@@ -60,7 +61,8 @@ class CurrentLake:
             kept = [path for path in files if path not in touched]
             rows = merge.merged(sorted(touched))
         rows.write.parquet(f"file://{staging}")
-        note = {"offset": upto, "copy": target.copy if is_pristine else None, "fields": fields}
+        copy = target.copy if is_pristine else None
+        note = {"version": number, "offset": upto, "copy": copy, "fields": fields}
         self._publish(directory, staging, kept, note)
 
     def close(self) -> None:
@@ -68,7 +70,7 @@ class CurrentLake:
 
     def _publish(self, directory: str, staging: str, kept: Iterable[str], state: dict[str, Any]) -> None:
         """1. The new version is complete and durable. 2. It is current. 3. Old versions go."""
-        name = f"{state['offset']:020d}"
+        name = f"{state['version']:020d}"
         for path in kept:
             os.link(path, os.path.join(staging, os.path.basename(path)))
         sync_files(staging)

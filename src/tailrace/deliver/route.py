@@ -1,0 +1,163 @@
+"""Routes: the two ways from a stretch of the log to a destination, through columns or through DataFrames."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tailrace.deliver.contract import Spread
+from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
+from tailrace.deliver.frames import FrameMaker, TypedFrame, through, together
+from tailrace.deliver.framewriting import FrameWriting
+from tailrace.deliver.passing import Passing
+from tailrace.deliver.promise import Promise
+from tailrace.deliver.redelivery import RedeliverSingly
+from tailrace.deliver.spilling import SPILL_DIRECTORY, remove_spill
+from tailrace.deliver.stretch import Share, Stretch
+from tailrace.deliver.task import DeliverItem, DeliverRange, open_writer
+from tailrace.message import Offset
+from tailrace.spark.tasks import Receipt, run_tasks
+from tailrace.transform.chain import Chain
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tailrace.pipeline.spec import WriteSpec
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What became of a stretch."""
+
+    written: Counter[str] = field(default_factory=Counter)
+    schemas: dict[str, str] = field(default_factory=dict)
+    """What the writer knows of the fields now."""
+    news: list[str] = field(default_factory=list)
+
+
+class ColumnRoute:
+    """In tasks that read the log, apply the functions and write."""
+
+    def __init__(self, spec: WriteSpec, log: str, session: Callable[[], SparkSession]) -> None:
+        self._spec = spec
+        self._options = options_of(spec)
+        self._log = log
+        self._session = session
+        self._chain = Chain(spec.through)
+
+    def deliver(self, stretch: Stretch, promise: Promise, passing: Passing) -> Delivered:
+        policy = self._spec.on_schema_change
+        work = DeliverRange(self._log, self._options, self._chain, policy, promise.schemas, passing)
+        delivered = Delivered()
+        for receipt in run_tasks(self._session(), self._spec.name, work, self._items(stretch)).all():
+            delivered.written.update(receipt["written"])
+            delivered.schemas |= receipt["schemas"]
+            delivered.news += receipt["news"]
+        return delivered
+
+    def deliver_singly(self, stretch: Stretch, promise: Promise, passing: Passing) -> Receipt | None:
+        """Write the messages of a stretch one by one, in one task; None when there is none."""
+        if not stretch.written():
+            return None
+        spec = self._spec
+        work = RedeliverSingly(
+            self._log,
+            spec.name,
+            self._options,
+            self._chain,
+            spec.on_schema_change,
+            spec.on_error,
+            promise.schemas,
+            passing,
+        )
+        items = [DeliverItem(stretch.start, stretch.end, tuple(stretch.written()))]
+        return run_tasks(self._session(), spec.name, work, items).all()[0]
+
+    @cached_property
+    def _spread(self) -> Spread:
+        writer = open_writer(self._options)
+        try:
+            return writer.spread
+        finally:
+            writer.close()
+
+    def _items(self, stretch: Stretch) -> list[DeliverItem]:
+        """Namespaces that may become one must be written by one task."""
+        names = list(stretch.written())
+        is_one = self._spread is Spread.NONE or not self._chain.keeps_namespaces
+        tasks = 1 if is_one else min(len(names), os.cpu_count() or 2)
+        return [DeliverItem(stretch.start, stretch.end, tuple(names[at::tasks])) for at in range(tasks)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """The messages of one namespace, ready to be written."""
+
+    typed: TypedFrame
+    copy: Offset | None
+    messages: int
+
+
+class FrameRoute:
+    """Through a DataFrame per namespace: for functions that need Spark's SQL engine, and destinations it writes."""
+
+    def __init__(self, spec: WriteSpec, log: str, session: Callable[[], SparkSession]) -> None:
+        self._spec = spec
+        self._options = options_of(spec)
+        self._log = log
+        self._session = session
+        self._chain = Chain(spec.through)
+        self._columns, self._rest = self._chain.split()
+
+    def deliver(self, stretch: Stretch, promise: Promise, passing: Passing) -> Delivered:
+        evolution = Evolution(self._spec.on_schema_change, decode_schemas(promise.schemas))
+        writing = FrameWriting(self._options, evolution, passing)
+        spill = os.path.join(self._log, SPILL_DIRECTORY, self._spec.name)
+        maker = FrameMaker(self._session(), self._log, self._spec.name, self._columns, spill, passing)
+        written: Counter[str] = Counter()
+        try:
+            for loads in self._loads(maker, stretch.written(), promise, passing):
+                typed = together([load.typed for load in loads])
+                copy = loads[0].copy if len(loads) == 1 else None
+                count = writing.write(typed, copy, stretch.start, Offset(stretch.end - 1))
+                written[typed.namespace] += sum(load.messages for load in loads) if count is None else count
+        finally:
+            writing.close()
+            remove_spill(spill)
+        return Delivered(written, encode_schemas(evolution.known), evolution.news)
+
+    def _loads(
+        self, maker: FrameMaker, shares: dict[str, Share], promise: Promise, passing: Passing
+    ) -> Iterator[list[_Load]]:
+        """What belongs together: namespaces to which the functions give the same name, for the destination knows only
+        one offset for them."""
+        waiting: dict[str, list[_Load]] = {}
+        for namespace, share in shares.items():
+            typed = maker.frame(namespace, share, 2 * (os.cpu_count() or 2))
+            if typed is None:
+                continue
+            load = _Load(through(typed, self._rest), _copy_of(namespace, share, promise, passing), share.messages)
+            if self._chain.keeps_namespaces:
+                yield [load]
+            else:
+                waiting.setdefault(load.typed.namespace, []).append(load)
+        yield from waiting.values()
+
+
+def options_of(spec: WriteSpec) -> Any:
+    """The writer's options, with the consumer's name where the adaptor keeps offsets under it."""
+    if "consumer" in type(spec.options).model_fields:
+        return spec.options.model_copy(update={"consumer": spec.name})
+    return spec.options
+
+
+def _copy_of(namespace: str, share: Share, promise: Promise, passing: Passing) -> Offset | None:
+    """Where the copy begins whose rows a share consists of, unless they come for a second time."""
+    began = promise.copies.get(namespace)
+    if not share.is_copy or began is None or began > share.first or share.first <= passing.rewound:
+        return None
+    return Offset(began)
