@@ -17,11 +17,14 @@ class Figures:
     bench: str
     figures: dict[str, dict[str, object]] = field(default_factory=dict)
 
-    def add(self, key: str, value: float, unit: str, *, at_most: float | None = None) -> None:
+    def add(
+        self, key: str, value: float, unit: str, *, at_most: float | None = None, at_least: float | None = None
+    ) -> None:
         """Note a figure; without a target it is there to explain another one."""
-        ok = None if at_most is None else value <= at_most
-        self.figures[key] = {"value": round(value, 4), "target": at_most, "ok": ok, "unit": unit}
-        verdict = "" if ok is None else f" (target {at_most:g}: {'ok' if ok else 'MISSED'})"
+        target = at_least if at_most is None else at_most
+        ok = None if target is None else (value >= target if at_most is None else value <= target)
+        self.figures[key] = {"value": round(value, 4), "target": target, "ok": ok, "unit": unit}
+        verdict = "" if ok is None else f" (target {target:g}: {'ok' if ok else 'MISSED'})"
         print(f"{key}: {value:.4g} {unit}{verdict}", file=sys.stderr, flush=True)
 
     def print(self) -> None:

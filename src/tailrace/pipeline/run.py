@@ -16,6 +16,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.reader import LogReader
+from tailrace.log.retention import Keep, retain
 from tailrace.message import Offset
 from tailrace.pipeline.shutdown import Shutdown
 from tailrace.source.capture import Capture
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 RUN_DIRECTORY: Final = "run"
 """Beside the segments: what only lives while a pipeline runs, and Spark's log."""
 LOOK_EVERY_S: Final = 0.1
+RETAIN_EVERY_S: Final = 60.0
 READING: Final = "_read"
 """The name of the reader's stream; no writer can have it."""
 
@@ -156,7 +158,9 @@ class _Runner:
         retry_hint: str,
     ) -> None:
         self._until = until
+        self._spark = spark
         self._not_before = not_before
+        self._retained_s = time.monotonic()
         self._watcher = watcher
         self._shutdown = shutdown
         self._stop_reading = threading.Event()
@@ -203,6 +207,8 @@ class _Runner:
     def close(self) -> None:
         self._stop_reading.set()
         self._stop_writing.set()
+        if not all(turns.ended.is_set() for turns in self._running.streams.values()):
+            self._spark().sparkContext.cancelAllJobs()
         for turns in self._running.streams.values():
             turns.stop()
         self._running.capture.close()
@@ -229,7 +235,23 @@ class _Runner:
             if turns.error is not None:
                 with suppress(TailraceError):  # what is not recorded is repeated
                     delivery.close()  # so that it does not look alive, and an operator can move it
+        self._retain()
         self._watcher.look(self._running)
+
+    def _retain(self) -> None:
+        """Remove what is older or more than is to be kept, as far as no writer needs it (I6)."""
+        spec = self._running.spec
+        is_wanted = spec.keep_bytes is not None or spec.keep_s is not None
+        if not is_wanted or time.monotonic() - self._retained_s < RETAIN_EVERY_S:
+            return
+        self._retained_s = time.monotonic()
+        try:
+            removed = retain(spec.log, keep=Keep(spec.keep_bytes or 0, spec.keep_s or 0.0)).removed
+        except TailraceError as error:  # somebody else is at it
+            self._watcher.say(f"nothing was removed from the log: {error}")
+            return
+        for fate in removed:
+            self._watcher.say(f"removed offsets {fate.base} to {fate.end - 1} from the log; nobody needs them")
 
     def _is_over(self) -> bool:
         if all(turns.ended.is_set() for turns in self._writing):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from tailrace.errors import TailraceError
 from tailrace.spark.session import SparkConfig, start
 from tailrace.spark.tasks import run_tasks
 
@@ -16,22 +18,34 @@ class LateSession:
     """Call it for the session; the first call waits until there is one, or raises what went wrong."""
 
     def __init__(self, config: SparkConfig) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tailrace-spark")
-        self._session: Future[SparkSession] = self._pool.submit(start, config)
-        self._pool.submit(self._warm_up)
+        self._config = config
+        self._session: Future[SparkSession] = Future()
+        self._unwanted = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tailrace-spark", daemon=True)
+        self._thread.start()
 
     def __call__(self) -> SparkSession:
         return self._session.result()
 
     def stop(self) -> None:
-        """End Spark, if it has begun."""
-        self._pool.shutdown(wait=True)
-        if self._session.exception() is None:
+        """End Spark. One that is still starting ends when it has started; nobody waits for that."""
+        self._unwanted.set()
+        if self._session.done() and self._session.exception() is None:
+            self._thread.join()
             self._session.result().stop()
 
-    def _warm_up(self) -> None:
-        """The first task takes long, for Python must start too; so let it be one that nobody waits for."""
-        run_tasks(self._session.result(), "warm", _nothing, [0])
+    def _work(self) -> None:
+        try:
+            session = start(self._config)
+        except TailraceError as error:
+            self._session.set_exception(error)
+            return
+        self._session.set_result(session)
+        if self._unwanted.is_set():
+            session.stop()
+            return
+        # The first task takes long, for Python must start too; so let it be one that nobody waits for.
+        run_tasks(session, "warm", _nothing, [0])
 
 
 def _nothing(item: int) -> dict[str, int]:

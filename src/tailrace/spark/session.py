@@ -113,7 +113,9 @@ def _session(config: SparkConfig) -> SparkSession:
         conf = SparkConf(loadDefaults=False).setAll(list(_settings(config).items()))
         with open(config.log_path, "ab", opener=_private) as log:
             launch: Any = launch_gateway
-            gateway = None if SparkContext._gateway else launch(conf, {"stdout": log, "stderr": log})
+            # in a session of its own no signal reaches it that was meant for us; it ends when we do
+            options = {"stdout": log, "stderr": log, "start_new_session": True}
+            gateway = None if SparkContext._gateway else launch(conf, options)
         SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
 
