@@ -113,7 +113,7 @@ def test_rebuild(tailrace: Tailrace, pipeline: str) -> None:
     end = int(tailrace("log", "current", "--log", log).out)
     told = tailrace("rebuild", pipeline, "main.orders", "--at", end, "--to", "then")
     assert told.out == f"4 rows of main.orders at offset {end} in {Path('then').absolute()}\n"
-    assert sorted(pq.read_table("then")["name"].to_pylist()) == ["four", "one", "three", "two"]
+    assert {row["name"] for row in pq.read_table("then").to_pylist()} == {"one", "two", "three", "four"}
     again = tailrace("rebuild", "--log", log, "main.orders", "--at", end, "--format", "jsonl", "--json")
     assert again.json["rows"] == 4
     assert Path(again.json["directory"]).name == f"rebuild-main.orders-{end}"

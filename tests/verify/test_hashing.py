@@ -75,3 +75,20 @@ def test_columns_and_single_values_agree(values: list[int | None]) -> None:
 @given(st.lists(st.one_of(st.none(), st.floats()), min_size=1))
 def test_floats_agree(values: list[float | None]) -> None:
     assert np.array_equal(hash_column(pa.array(values, pa.float64())), hash_values(values))
+
+
+@given(st.lists(st.one_of(st.none(), st.text(), st.just("x" * 5000)), min_size=1))
+def test_texts_agree(values: list[str | None]) -> None:
+    """One by one, as a column and as a slice of one."""
+    column = pa.array([*values, "rest"], pa.string()).slice(0, len(values))
+    single = [int(hash_values([value])[0]) for value in values]
+    assert hash_column(column).tolist() == single
+    assert hash_column(column.slice(1)).tolist() == single[1:]
+    assert len(set(single)) == len(set(values))
+
+
+def test_texts_that_look_alike_differ() -> None:
+    texts = ["", "\0", "\0\0", "a", "a\0", "abcdefgh", "abcdefgh\0", "abcdefghi", "ihgfedcba", "x" * 4096, "x" * 4097]
+    assert len(set(hash_column(pa.array(texts)).tolist())) == len(texts)
+    views = hash_column(pa.array(texts, pa.string_view()))
+    assert views.tolist() == hash_column(pa.array(texts)).tolist()

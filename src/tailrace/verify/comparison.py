@@ -20,8 +20,8 @@ from tailrace.spark.session import fold
 from tailrace.spark.tasks import task_error, telling_driver
 from tailrace.verify.differences import KEYS_MAX, Differences, DifferingKey, Kind
 from tailrace.verify.digest import BUCKETS, Digest
-from tailrace.verify.hashing import Hashes
 from tailrace.verify.sides import Side, Stream
+from tailrace.verify.spans import Hashes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.log.documents import JSON, TYPE_METADATA
-from tailrace.verify.hashing import Hashes, hash_bytes, hash_column, mix
+from tailrace.verify.hashing import hash_column, hash_values
 from tailrace.verify.plain import plain_json
+from tailrace.verify.spans import Hashes, mix
 
 BUCKETS: Final = 1024
 """Rows are counted and summed up in so many groups of keys."""
@@ -62,5 +63,5 @@ def _together(hashes: dict[str, Hashes], count: int) -> Hashes:
     """One hash for the fields of each row. A null adds nothing, so it is the same as a field that is not there."""
     total = np.zeros(count, np.uint64)
     for name, column in hashes.items():
-        total += np.where(column == 0, np.uint64(0), mix(column ^ hash_bytes([name.encode()])[0]))
+        total += np.where(column == 0, np.uint64(0), mix(column ^ hash_values([name])[0]))
     return mix(total)

@@ -12,7 +12,6 @@ import re
 from base64 import b64decode
 from collections.abc import Sequence
 from decimal import Decimal
-from hashlib import blake2b
 from typing import Any, Final, cast
 
 import numpy as np
@@ -21,14 +20,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.verify.plain import plain_json
-
-Hashes = npt.NDArray[np.uint64]
+from tailrace.verify.spans import Hashes, hash_spans, mix
 
 _WHOLE: Final = np.uint64(0x1B873593CC9E2D51)
 _FRACTION: Final = np.uint64(0x52DCE729DA3ED3A7)
 _MOMENT: Final = np.uint64(0x38495AB5C2B2AE35)
 _DAY: Final = np.uint64(0x27D4EB2F165667C5)
 _SPAN: Final = np.uint64(0x165667B19E3779F9)
+_SALTS: Final = {
+    "text": np.uint64(0x94D049BB12345677),
+    "binary": np.uint64(0x2545F4914F6CDD1D),
+    "json": np.uint64(0x9FB21C651E98DF25),
+    "digits": np.uint64(0xD6E8FEB86659FD93),
+}
+"""So that the same bytes of different classes differ."""
 _INT64: Final = 1 << 63
 _NUMBER: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _TRUTHS: Final = {"true": 1, "false": 0}
@@ -50,24 +55,10 @@ def hash_column(column: pa.Array[Any], *, is_json: bool = False, is_loose: bool 
     return found
 
 
-def mix(numbers: Hashes) -> Hashes:
-    """Numbers stirred so that every bit depends on every bit (splitmix64)."""
-    stirred = numbers + np.uint64(0x9E3779B97F4A7C15)
-    stirred = (stirred ^ (stirred >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    stirred = (stirred ^ (stirred >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return stirred ^ (stirred >> np.uint64(31))
-
-
-def hash_bytes(parts: Sequence[bytes]) -> Hashes:
-    """The hash of each of some byte strings."""
-    digests = b"".join(blake2b(part, digest_size=8).digest() for part in parts)
-    return np.frombuffer(digests, "<u8").astype(np.uint64)
-
-
 def hash_values(values: Sequence[Any], *, is_loose: bool = False) -> Hashes:
     """Like `hash_column`, for values of any class."""
     found = np.zeros(len(values), np.uint64)
-    classes: dict[str, list[tuple[int, Any]]] = {"whole": [], "fraction": [], "bytes": []}
+    classes: dict[str, list[tuple[int, Any]]] = {name: [] for name in ("whole", "fraction", *_SALTS)}
     for at, value in enumerate(values):
         if value is not None:
             group, member = _classified(value, is_loose)
@@ -88,6 +79,8 @@ def _hash_by_type(column: pa.Array[Any]) -> Hashes | None:
         return None if kind == pa.uint64() and _is_beyond_int64(column) else _hash_whole(_numbers(column))
     if types.is_floating(kind):
         return _hash_floats(column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
+    if _is_text(kind) or _is_binary(kind):
+        return hash_spans(column, _SALTS["text" if _is_text(kind) else "binary"])
     if types.is_timestamp(kind):
         return _hash_moments(column)
     if types.is_date(kind):
@@ -115,7 +108,7 @@ def _hash_distinct(column: pa.Array[Any], *, is_json: bool, is_loose: bool) -> H
 
 def _classified(value: Any, is_loose: bool) -> tuple[str, Any]:
     if isinstance(value, bool | int):
-        return ("whole", int(value)) if -_INT64 <= value < _INT64 else ("bytes", b"n" + str(value).encode())
+        return ("whole", int(value)) if -_INT64 <= value < _INT64 else ("digits", str(value).encode())
     if isinstance(value, float):
         return "fraction", value
     if isinstance(value, Decimal):
@@ -123,10 +116,10 @@ def _classified(value: Any, is_loose: bool) -> tuple[str, Any]:
     if isinstance(value, str):
         if is_loose and (number := _as_number(value)) is not None:
             return _classified(number, False)
-        return "bytes", b"t" + value.encode("utf-8", "surrogatepass")
+        return "text", value.encode("utf-8", "surrogatepass")
     if isinstance(value, bytes):
-        return "bytes", b"b" + value
-    return "bytes", b"j" + plain_json(value).encode("utf-8", "surrogatepass")
+        return "binary", bytes(value)
+    return "json", plain_json(value).encode("utf-8", "surrogatepass")
 
 
 def _classified_decimal(value: Decimal) -> tuple[str, Any]:
@@ -135,13 +128,15 @@ def _classified_decimal(value: Decimal) -> tuple[str, Any]:
     if value == value.to_integral_value():
         return _classified(int(value), False)
     near = float(value)
-    return ("fraction", near) if Decimal(repr(near)) == value else ("bytes", b"n" + str(value.normalize()).encode())
+    return ("fraction", near) if Decimal(repr(near)) == value else ("digits", str(value.normalize()).encode())
 
 
 def _hash_class(group: str, members: list[Any]) -> Hashes:
     if group == "whole":
         return _hash_whole(np.array(members, np.int64))
-    return _hash_floats(np.array(members, np.float64)) if group == "fraction" else hash_bytes(members)
+    if group == "fraction":
+        return _hash_floats(np.array(members, np.float64))
+    return hash_spans(pa.array(members, pa.large_binary()), _SALTS[group])
 
 
 def _hash_whole(numbers: npt.NDArray[np.int64]) -> Hashes:
@@ -167,6 +162,16 @@ def _hash_moments(column: pa.Array[Any]) -> Hashes:
 def _numbers(column: pa.Array[Any]) -> npt.NDArray[np.int64]:
     filled: Any = column.cast(pa.int64()).fill_null(0)
     return np.ascontiguousarray(filled.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    types = pa.types
+    is_plain = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    return is_plain or types.is_binary_view(kind)
 
 
 def _is_beyond_int64(column: pa.Array[Any]) -> bool:
