@@ -47,4 +47,5 @@ tools:
 $(READY): pyproject.toml requirements.lock scripts/setup-venv.sh scripts/setup-java.sh
 	@PYTHON="$(PYTHON)" scripts/setup-venv.sh
 	@scripts/setup-java.sh
+	@.venv/bin/python -m tailrace.spark.archive || echo "setup: no class-data archive, so Spark starts slower"
 	@touch $@
