@@ -14,6 +14,7 @@ from tailrace.log.documents import JSON, TYPE_METADATA
 from tailrace.pipeline.spec import SchemaPolicy
 from tailrace.spark.types import arrow_schema
 from tailrace.transform.chain import Chain
+from tailrace.transform.remap import Remap
 from tailrace.verify.comparison import Comparison
 from tailrace.verify.contract import Keeps, ReadBack, Stored
 from tailrace.verify.differences import Differences
@@ -55,6 +56,15 @@ class Match:
     write: WriteSpec
     back: ReadBack
 
+    @property
+    def namespace(self) -> str:
+        """What the destination calls it."""
+        namespace = self.table.namespace
+        for function in self.write.through:
+            if isinstance(function, Remap) and function.applies_to(namespace):
+                namespace = function.namespaces.get(namespace, namespace)
+        return namespace
+
     def differences(self, session: SparkSession) -> Differences:
         """In what both differ now."""
         chain = Chain(self.write.through)
@@ -65,15 +75,16 @@ class Match:
             typed = frame_after(session, source, empty, rest)
             data = arrow_schema(typed.frame.schema).field("data").type
             known = stored_rows(pa.array([], data), self.back).schema
-            expected, key = Side(typed.frame, ExpectedFrame(self.back)), typed.key
+            expected = Side(typed.frame, ExpectedFrame(self.back))
+            namespace, key = typed.namespace, typed.key
         else:
             known = stored_rows(empty.data, self.back).schema
             expected = Side(numbers_frame(session, len(source.pieces)), ExpectedRows(source, self.back))
-            key = empty.key
-        stored = self.back.find(self.table.namespace, key) or Stored({}, key)
-        digest = self.digest(known, stored, chain)
+            namespace, key = empty.namespace, empty.key
+        stored = self.back.find(namespace, key) or Stored({}, key)
+        digest = self.digest(namespace, known, stored, chain)
         rows = StoredRows(self.back, stored.pieces, digest.fields)
-        label = f"verify {self.table.namespace} of {self.write.name}"
+        label = f"verify {namespace} of {self.write.name}"
         return Comparison(label, expected, Side(numbers_frame(session, len(stored.pieces)), rows), digest).differences()
 
     def source_pieces(self, chain: Chain) -> SourcePieces:
@@ -83,12 +94,12 @@ class Match:
         finally:
             reader.close()
 
-    def digest(self, known: pa.Schema, stored: Stored, chain: Chain) -> Digest:
+    def digest(self, namespace: str, known: pa.Schema, stored: Stored, chain: Chain) -> Digest:
         """What is compared: the fields that come, or, where nobody knows them before, those that the writer had."""
         fields = tuple(known.names)
         if not chain.knows_columns or self.write.on_schema_change is SchemaPolicy.DISCARD:
             promised = decode_schemas(PromiseFile(self.log, self.write.name).read().schemas)
-            had = promised.get(self.table.namespace)
+            had = promised.get(namespace)
             fields = tuple(stored.fields) if had is None else tuple(had.names)
         key = stored.key if set(stored.key) <= set(fields) else ()
         kept = {name.lower(): keeps for name, keeps in stored.fields.items()}

@@ -136,9 +136,10 @@ class _Work:
         self._session = session
         self._chain = Chain(match.write.through)
         self._empty = self._chain.apply(without_rows(match.table))
-        stored = match.back.find(match.table.namespace, self._empty.key) or Stored({}, self._empty.key)
+        namespace, key = self._empty.namespace, self._empty.key
+        stored = match.back.find(namespace, key) or Stored({}, key)
         known = stored_rows(self._empty.data, match.back).schema
-        self._digest = match.digest(known, stored, self._chain)
+        self._digest = match.digest(namespace, known, stored, self._chain)
         if not self._digest.key:
             what = f"{match.table.namespace} has no key, so single rows of it cannot be sent again"
             raise TailraceError("input.invalid", what, hint="give the reader a key, or leave it out with --namespace")

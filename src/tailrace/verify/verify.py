@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -85,7 +86,12 @@ def _writer(scope: Scope, write: WriteSpec, session: Callable[[], SparkSession],
     is_running = pace.runs() is not None
     if not is_running:
         report.notes = _lags(pace)
-    for match in scope.matches(write, back):
+    matches = list(scope.matches(write, back))
+    shared = Counter(match.namespace for match in matches)
+    for match in matches:
+        if shared[match.namespace] > 1:
+            report.notes.append(f"{match.table.namespace} is not compared: {match.namespace} holds others, too")
+            continue
         say(f"{write.name}: comparing {match.table.namespace}")
         found = settled(partial(_differences, match, session), pace.wait if is_running else None)
         report.namespaces.append(NamespaceReport(match.table.namespace, found.differences, found.moving))

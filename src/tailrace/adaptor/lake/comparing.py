@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 
 from tailrace.adaptor.lake.current import CURRENT
 from tailrace.adaptor.lake.place import data_files, table_directory
+from tailrace.log.documents import JSON, TYPE_METADATA
 from tailrace.spark.types import spark_type
 from tailrace.verify.contract import Keeps, Piece, Stored
 
@@ -70,7 +72,11 @@ class DeltaReadBack:
 
 
 def as_spark_stores(column: pa.Array[Any], field: pa.Field[Any]) -> tuple[pa.Array[Any], pa.Field[Any]]:
-    """What Spark has no type for is text; JSON that stands for values is text too."""
+    """What Spark has no type for is text. So is JSON that stands for values; of text without its quotes."""
+    if (field.metadata or {}).get(TYPE_METADATA) == JSON:
+        texts: list[Any] = column.to_pylist()
+        plain = [json.loads(text) if text is not None and text.startswith('"') else text for text in texts]
+        return pa.array(plain, pa.string()), pa.field(field.name, pa.string())
     wanted = spark_type(column.type)
     if pa.types.is_string(wanted) or pa.types.is_timestamp(wanted):
         column = column.cast(wanted, safe=False)
