@@ -16,7 +16,7 @@ from tailrace.log.batch import Batch, rows_of, with_key
 from tailrace.log.commitlog import CommitLog
 from tailrace.message import Message, Micros, Mode, Op
 from tailrace.pipeline.spec import SchemaPolicy, WriteSpec
-from tailrace.transform import omit, python, sql
+from tailrace.transform import omit, python, rename, sql
 from tests.deliver.conftest import Deliver, failure, position
 from tests.deliver.notebook import NotebookOptions
 
@@ -103,6 +103,14 @@ def test_sql_into_a_writer_of_columns(log: CommitLog, deliver: Deliver, tmp_path
     lines = [pair for line in (tmp_path / "notes").read_text().splitlines() for pair in json.loads(line)]
     assert lines == [[number, {"twice": number * 2}] for number in range(5)]
     assert position(log, "notes") == 99
+
+
+def test_a_function_on_columns_after_sql(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:
+    insert(log, {"id": 1, "v": "a"}, {"id": 2, "v": "b"})
+
+    deliver(lake_writer(tmp_path, sql("SELECT id, upper(v) AS v FROM messages"), rename({"v": "w"})))
+
+    assert current(tmp_path) == [{"id": 1, "w": "A"}, {"id": 2, "w": "B"}]
 
 
 def test_new_fields_and_wider_types_reach_the_lake(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:

@@ -164,10 +164,12 @@ def _lift(typed: TypedFrame, chain: Chain) -> TypedFrame:
     empty = chain.apply(messages_from(typed.namespace, typed.key, pa.RecordBatch.from_pylist([], schema=given)))
     schema = frame_schema(_struct_type(empty.data), _struct_type(empty.before))
 
+    namespace, key = typed.namespace, typed.key  # the frame itself cannot travel
+
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_driver():
             for batch in batches:
-                yield conform(chain.apply(messages_from(typed.namespace, typed.key, batch)), schema)
+                yield conform(chain.apply(messages_from(namespace, key, batch)), schema)
 
     frame = typed.frame.mapInArrow(run, spark_schema(schema))
     return TypedFrame(empty.namespace, empty.key, frame, typed.keeps_keys and chain.keeps_keys)

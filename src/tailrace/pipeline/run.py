@@ -24,6 +24,7 @@ from tailrace.spark.late import LateSession
 from tailrace.spark.session import SparkConfig
 from tailrace.spark.tasks import run_tasks
 from tailrace.spark.turns import Turns
+from tailrace.transform.python import PythonFrame
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,7 +140,8 @@ def _make_parents(path: str) -> None:
 def _start(spec: PipelineSpec, directory: str, watcher: Watcher, stack: ExitStack) -> Callable[[], SparkSession]:
     watcher.say("starting Spark")
     slots = (os.cpu_count() or 2) + 1 + len(spec.writes)
-    late = LateSession(SparkConfig(directory, spec.master, slots, spec.spark))
+    own = any(isinstance(function, PythonFrame) for write in spec.writes for function in write.through)
+    late = LateSession(SparkConfig(directory, spec.master, slots, spec.spark, own))
     stack.callback(late.stop)
     return late
 

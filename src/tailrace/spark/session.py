@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import threading
@@ -40,10 +41,11 @@ _SETTINGS: Final[Mapping[str, str]] = {
 _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.python.daemon.module": "tailrace.spark.daemon",
 }
 _NOISE: Final = ("at ", "File ", "Traceback", "~", "^", "...", "An error occurred while calling")
 """How lines of a stack trace begin."""
+_CAUSE: Final = re.compile(r"(?:Caused by: |: )?((?!org\.apache\.spark\.Spark)[\w.$]+(?:Error|Exception): \S.*)")
+"""What is thrown somewhere, but for Spark's word that something was."""
 _STARTING: Final = threading.Lock()
 
 
@@ -59,6 +61,8 @@ class SparkConfig:
     """How many tasks may run at a time on this machine. More than cores, for tasks often wait for others."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that win over ours."""
+    has_own_frames: bool = False
+    """Whether functions of the user's own get DataFrames: then Python workers are as Spark makes them."""
 
     @property
     def is_local(self) -> bool:
@@ -96,12 +100,12 @@ def start(config: SparkConfig) -> SparkSession:
 
 
 def fold(error: BaseException) -> str:
-    """An error of Spark's without the stack traces of two languages: its last cause, in one line."""
+    """An error of Spark's without the stack traces of two languages: its innermost cause, in one line."""
     lines = [line.strip() for line in str(error).splitlines()]
+    causes = [found[1] for line in lines if (found := _CAUSE.fullmatch(line))]
     told = [line for line in lines if line and not line.startswith(_NOISE)]
-    causes = [line for line in told if line.startswith("Caused by:")]
     chosen = causes[-1] if causes else (told[0] if told else type(error).__name__)
-    return chosen.removeprefix("Caused by:").removeprefix(":").strip()[:500]
+    return chosen[:500]
 
 
 def _session(config: SparkConfig) -> SparkSession:
@@ -130,6 +134,8 @@ def _settings(config: SparkConfig) -> dict[str, str]:
     chosen = {**_SETTINGS, "spark.master": master, "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2))}
     if config.is_local:
         chosen |= _LOCAL_SETTINGS
+    if config.is_local and not config.has_own_frames:
+        chosen["spark.python.daemon.module"] = "tailrace.spark.daemon"
     properties = files("tailrace.spark").joinpath("log4j2.properties")
     chosen["spark.driver.extraJavaOptions"] = (
         f"-Dlog4j2.configurationFile=file:{properties} -Dtailrace.spark.log={config.log_path}"
