@@ -14,9 +14,9 @@ from tailrace.deliver.gathering import gathered
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.passing import Passing
 from tailrace.deliver.schemas import unified
-from tailrace.deliver.spilling import SpillRange, read_spill
-from tailrace.deliver.stretch import Share
-from tailrace.deliver.task import DeliverItem, read_range
+from tailrace.deliver.spilling import ReadSpill, SpillRange
+from tailrace.deliver.stretch import Share, divide
+from tailrace.deliver.task import ApplyRange, DeliverItem
 from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP, key_of
 from tailrace.spark.tasks import run_tasks, telling_driver
@@ -62,29 +62,6 @@ class Decode:
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
-    """Reads a range of the log and applies functions."""
-
-    log: str
-    chain: Chain
-    passing: Passing
-
-    def __call__(self, item: DeliverItem) -> Iterator[Messages]:
-        return (self.chain.apply(messages) for messages in read_range(self.log, item, self.passing))
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSpill:
-    """Reads what functions have made of a range before."""
-
-    directory: str
-    namespace: str
-
-    def __call__(self, item: DeliverItem) -> Iterator[Messages]:
-        return read_spill(self.directory, self.namespace, item)
-
-
-@dataclass(frozen=True, slots=True)
 class FrameMaker:
     """Makes DataFrames of stretches of one log, for one writer."""
 
@@ -99,16 +76,16 @@ class FrameMaker:
 
     def frame(self, namespace: str, share: Share, tasks: int) -> TypedFrame | None:
         """The share of one namespace; None when the functions leave nothing of it."""
-        items = tuple(DeliverItem(first, end, (namespace,)) for first, end in _divide(share, tasks))
+        items = divide(namespace, share, tasks)
         if self.chain.knows_columns:
             if share.schema is None:
                 raise TailraceError("spark.failed", f"nobody knows the columns of {namespace}", hint="run again")
             empty = self.chain.apply(_empty(namespace, share.schema))
-            return self._frame(empty, Apply(self.log, self.chain, self.passing), items)
+            return self._frame(empty, ApplyRange(self.log, self.chain, self.passing), items)
         return self._spilled(items)
 
     def _spilled(self, items: tuple[DeliverItem, ...]) -> TypedFrame | None:
-        work = SpillRange(self.log, self.spill, self.chain, self.passing)
+        work = SpillRange(self.spill, ApplyRange(self.log, self.chain, self.passing))
         receipts = run_tasks(self.session, self.label, work, items).all()
         schema: pa.Schema | None = None
         for text in (text for receipt in receipts for text in receipt["schemas"]):
@@ -116,7 +93,7 @@ class FrameMaker:
         if schema is None:
             return None
         namespace: str = next(receipt["namespace"] for receipt in receipts if receipt["schemas"])
-        return self._frame(_empty(namespace, schema), ReadSpill(self.spill, namespace), items)
+        return self._frame(_empty(namespace, schema), ReadSpill(self.spill), items)
 
     def _frame(
         self,
@@ -199,16 +176,3 @@ def _empty(namespace: str, schema: pa.Schema) -> Messages:
     if "offset" not in schema.names:
         batch = batch.add_column(0, "offset", pa.array([], pa.int64()))
     return Messages(namespace, batch, key_of(schema))
-
-
-def _divide(share: Share, tasks: int) -> Iterator[tuple[Any, Any]]:
-    """The share's frames in up to `tasks` ranges of about the same size."""
-    goal = max(1, share.bytes // max(1, tasks))
-    first, size = share.frames[0][0], 0
-    for at, (_, end, frame_bytes) in enumerate(share.frames):
-        size += frame_bytes
-        is_last = at == len(share.frames) - 1
-        if size >= goal or is_last:
-            yield first, end
-            if not is_last:
-                first, size = share.frames[at + 1][0], 0

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.deliver.contract import Spread
 from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
@@ -16,9 +16,10 @@ from tailrace.deliver.framewriting import FrameWriting
 from tailrace.deliver.passing import Passing
 from tailrace.deliver.promise import Promise
 from tailrace.deliver.redelivery import RedeliverSingly
-from tailrace.deliver.spilling import SPILL_DIRECTORY, remove_spill
-from tailrace.deliver.stretch import Share, Stretch
-from tailrace.deliver.task import DeliverItem, DeliverRange, open_writer
+from tailrace.deliver.spilling import ReadSpill, SpillRange, remove_spill, spill_directory
+from tailrace.deliver.stretch import Share, Stretch, divide
+from tailrace.deliver.task import ApplyRange, DeliverItem, DeliverRange, open_writer
+from tailrace.limits import MIB
 from tailrace.message import Offset
 from tailrace.spark.tasks import Receipt, run_tasks
 from tailrace.transform.chain import Chain
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tailrace.pipeline.spec import WriteSpec
+
+
+SPILL_BYTES_MIN: Final = 4 * MIB
+"""For less a job more is not worth it."""
 
 
 @dataclass(slots=True)
@@ -50,14 +55,32 @@ class ColumnRoute:
         self._chain = Chain(spec.through)
 
     def deliver(self, stretch: Stretch, promise: Promise, passing: Passing) -> Delivered:
-        policy = self._spec.on_schema_change
-        work = DeliverRange(self._log, self._options, self._chain, policy, promise.schemas, passing)
-        delivered = Delivered()
-        for receipt in run_tasks(self._session(), self._spec.name, work, self._items(stretch)).all():
-            delivered.written.update(receipt["written"])
-            delivered.schemas |= receipt["schemas"]
-            delivered.news += receipt["news"]
-        return delivered
+        items = self._items(stretch)
+        spill = spill_directory(self._log, self._spec.name)
+        try:
+            read = self._read(stretch, passing, spill, len(items))
+            work = DeliverRange(read, self._options, self._spec.on_schema_change, promise.schemas, passing)
+            delivered = Delivered()
+            for receipt in run_tasks(self._session(), self._spec.name, work, items).all():
+                delivered.written.update(receipt["written"])
+                delivered.schemas |= receipt["schemas"]
+                delivered.news += receipt["news"]
+            return delivered
+        finally:
+            remove_spill(spill)
+
+    def _read(self, stretch: Stretch, passing: Passing, spill: str, writing: int) -> ApplyRange | ReadSpill:
+        """How the writing tasks get their messages. When there is only one, and the functions take long, they are
+        applied before, in several."""
+        apply = ApplyRange(self._log, self._chain, passing)
+        shares = stretch.written()
+        is_worth_it = sum(share.bytes for share in shares.values()) >= SPILL_BYTES_MIN
+        if writing > 1 or self._chain.knows_columns or not is_worth_it:
+            return apply
+        tasks = 2 * (os.cpu_count() or 2)
+        ranges = tuple(item for name, share in shares.items() for item in divide(name, share, tasks))
+        run_tasks(self._session(), self._spec.name, SpillRange(spill, apply), ranges).all()
+        return ReadSpill(spill, ranges)
 
     def deliver_singly(self, stretch: Stretch, promise: Promise, passing: Passing) -> Receipt | None:
         """Write the messages of a stretch one by one, in one task; None when there is none."""
@@ -116,7 +139,7 @@ class FrameRoute:
     def deliver(self, stretch: Stretch, promise: Promise, passing: Passing) -> Delivered:
         evolution = Evolution(self._spec.on_schema_change, decode_schemas(promise.schemas))
         writing = FrameWriting(self._options, evolution, passing)
-        spill = os.path.join(self._log, SPILL_DIRECTORY, self._spec.name)
+        spill = spill_directory(self._log, self._spec.name)
         maker = FrameMaker(self._session(), self._log, self._spec.name, self._columns, spill, passing)
         written: Counter[str] = Counter()
         try:

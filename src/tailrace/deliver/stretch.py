@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tailrace.deliver.schemas import schema_of, unified
+from tailrace.deliver.task import DeliverItem
 from tailrace.limits import U64_MAX
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
@@ -90,6 +91,21 @@ def measure(
                 return stretch
     stretch.end = seen  # the published log ends where a group ends
     return stretch
+
+
+def divide(namespace: str, share: Share, tasks: int) -> tuple[DeliverItem, ...]:
+    """A share's frames as up to `tasks` ranges of about the same size."""
+    goal = max(1, share.bytes // max(1, tasks))
+    found: list[DeliverItem] = []
+    first, size = share.frames[0][0], 0
+    for at, (_, end, frame_bytes) in enumerate(share.frames):
+        size += frame_bytes
+        is_last = at == len(share.frames) - 1
+        if size >= goal or is_last:
+            found.append(DeliverItem(first, end, (namespace,)))
+            if not is_last:
+                first, size = share.frames[at + 1][0], 0
+    return tuple(found)
 
 
 def is_delivered(namespace: str) -> bool:

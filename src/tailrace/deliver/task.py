@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -39,11 +39,11 @@ class DeliverItem:
 
 @dataclass(frozen=True, slots=True)
 class DeliverRange:
-    """Writes ranges of one log to one destination."""
+    """Writes what becomes of ranges of the log to one destination."""
 
-    log: str
+    read: Callable[[DeliverItem], Iterator[Messages]]
+    """Gives the messages of a range after the functions."""
     options: WriterOptions
-    chain: Chain
     policy: SchemaPolicy
     schemas: dict[str, str] = field(default_factory=dict)
     passing: Passing = field(default_factory=Passing)
@@ -65,8 +65,20 @@ class DeliverRange:
     def _stream(self, writer: Writer, item: DeliverItem) -> Iterator[Messages]:
         """What the destination has is asked for by the name that the functions have left."""
         applied = cache(writer.applied)
-        for messages in read_range(self.log, item, self.passing):
-            yield self.passing.unwritten(self.chain.apply(messages), applied)
+        for messages in self.read(item):
+            yield self.passing.unwritten(messages, applied)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyRange:
+    """Reads a range of the log and applies functions."""
+
+    log: str
+    chain: Chain
+    passing: Passing
+
+    def __call__(self, item: DeliverItem) -> Iterator[Messages]:
+        return (self.chain.apply(messages) for messages in read_range(self.log, item, self.passing))
 
 
 def read_range(log: str, item: DeliverItem, passing: Passing) -> Iterator[Messages]:
