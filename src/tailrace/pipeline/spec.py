@@ -19,7 +19,7 @@ EVERYTHING: Final = re.compile(".*")
 BATCH_BYTES_DEFAULT: Final = 256 * MIB
 """A writer gets at most about this much of the log at once."""
 SHUTDOWN_S_DEFAULT: Final = 30.0
-POLL_S_DEFAULT: Final = 0.1
+POLL_S_DEFAULT: Final = 0.05
 
 
 class OnError(StrEnum):

@@ -1,4 +1,4 @@
-"""Turns: a Structured Streaming query whose every micro-batch is one turn of ours.
+"""Turns: a Structured Streaming query whose micro-batches are turns of ours.
 
 A turn waits until there is something to do, does it in a Spark job, and records its own progress; where the stream
 stands is of no interest to anybody, so its checkpoint is thrown away (docs/decisions/006).
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+BATCH_S: Final = 2.0
+"""So long a micro-batch takes further turns: beginning one costs as much as half a turn."""
 _PAUSE_S: Final = 0.05
 
 
@@ -67,9 +69,11 @@ class Turns:
         if self.ended.is_set():
             time.sleep(_PAUSE_S)  # until somebody calls `stop`
             return
+        over_s = time.monotonic() + BATCH_S
         try:
-            if not self._turn():
-                self.ended.set()
+            while time.monotonic() < over_s and not self.ended.is_set():
+                if not self._turn():
+                    self.ended.set()
         except TailraceError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  a turn is a program's outermost function
