@@ -37,7 +37,7 @@ def test_a_short_file_gets_all_defaults(write: Write, tmp_path: Path) -> None:
     spec = load(write(GOOD))
     assert spec.name == "shop"
     assert spec.log == str(tmp_path / ".tailrace" / "shop")
-    assert (spec.segment_bytes, spec.sync_every_s, spec.shutdown_s, spec.poll_s) == (1 << 30, 0.0, 30.0, 0.1)
+    assert (spec.segment_bytes, spec.sync_every_s, spec.shutdown_s, spec.poll_s) == (1 << 30, 0.0, 30.0, 0.05)
     assert (spec.keep_bytes, spec.keep_s, spec.master, spec.spark) == (None, None, None, {})
     assert isinstance(spec.read.options, ShelfReaderOptions)
     (writer,) = spec.writes
