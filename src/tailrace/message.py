@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -67,6 +68,11 @@ class Entry:
     offset: Offset
     mode: Mode
     message: Message
+
+
+def now() -> Micros:
+    """This moment."""
+    return Micros(time.time_ns() // 1000)
 
 
 def micros(moment: datetime) -> Micros:

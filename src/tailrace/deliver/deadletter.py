@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tailrace.message import Message, Micros, Op
+from tailrace.message import Message, Op, now
 from tailrace.namespace import RESERVED
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ def dead_letter_namespace(writer: str) -> str:
 
 def dead_letters(writer: str, refused: Sequence[Receipt]) -> Iterator[Message]:
     """Refused messages as messages of the log."""
-    now = Micros(time.time_ns() // 1000)
+    at = now()
     for told in refused:
         message = told["message"]
         letter = {
@@ -32,4 +31,4 @@ def dead_letters(writer: str, refused: Sequence[Receipt]) -> Iterator[Message]:
             "data": message.get("data"),
             "before": message.get("before"),
         }
-        yield Message(Op.COMMAND, now, dead_letter_namespace(writer), letter)
+        yield Message(Op.COMMAND, at, dead_letter_namespace(writer), letter)

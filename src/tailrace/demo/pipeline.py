@@ -11,9 +11,10 @@ from tailrace.cli.running import Talk
 from tailrace.demo.shop import Business, make_shop
 from tailrace.errors import TailraceError
 from tailrace.pipeline.load import load
-from tailrace.pipeline.run import RUN_DIRECTORY, Summary, Until, run
+from tailrace.pipeline.run import Summary, Until, run
 from tailrace.pipeline.shutdown import Shutdown
 from tailrace.pipeline.spec import PipelineSpec
+from tailrace.spark.beside import RUN_DIRECTORY
 from tailrace.spark.late import LateSession
 from tailrace.spark.session import SparkConfig
 from tailrace.verify.report import Report

@@ -20,6 +20,7 @@ from tailrace.log.retention import Keep, retain
 from tailrace.message import Offset
 from tailrace.pipeline.shutdown import Shutdown
 from tailrace.source.capture import Capture
+from tailrace.spark.beside import RUN_DIRECTORY
 from tailrace.spark.late import LateSession
 from tailrace.spark.session import SparkConfig
 from tailrace.spark.tasks import run_tasks
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
     from tailrace.pipeline.spec import PipelineSpec
 
-RUN_DIRECTORY: Final = "run"
-"""Beside the segments: what only lives while a pipeline runs, and Spark's log."""
 LOOK_EVERY_S: Final = 0.1
 RETAIN_EVERY_S: Final = 60.0
 READING: Final = "_read"

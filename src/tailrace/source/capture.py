@@ -27,7 +27,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, batches_of
 from tailrace.log.reader import LogReader
 from tailrace.log.staging import Staged
-from tailrace.message import Message, Micros, Mode, Op
+from tailrace.message import Message, Mode, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.source.bookmark import BookmarkHold, bookmark, load_progress
 from tailrace.source.contract import Reader, Table
@@ -192,13 +192,13 @@ class Capture:
 
     def _epilogue(self, after: Progress) -> list[Batch]:
         """What follows the data in a group: a mark for each namespace whose copy is complete, and the bookmark."""
-        now = _now()
+        at = now()
         completed = [
-            Message(Op.NOOP, now, name, None)
+            Message(Op.NOOP, at, name, None)
             for name, table in after.tables.items()
             if table.phase is not Phase.COPY and self.progress.tables[name].phase is Phase.COPY
         ]
-        return [*batches_of(completed, Mode.COMPLETE), *bookmark(self.progress, after, now)]
+        return [*batches_of(completed, Mode.COMPLETE), *bookmark(self.progress, after, at)]
 
     def _discover(self) -> None:
         """Notice tables that are new or have new columns: they are copied, from now on their changes are noted."""
@@ -231,9 +231,9 @@ class Capture:
             if plan:
                 plans[name] = plan
         planned = Progress(position, tables, plans)
-        now = _now()
-        begun = [Message(Op.NOOP, now, name, None) for name in plans if name in changed]
-        self._log.append([*batches_of(begun, Mode.COPY), *bookmark(self.progress, planned, now)])
+        at = now()
+        begun = [Message(Op.NOOP, at, name, None) for name in plans if name in changed]
+        self._log.append([*batches_of(begun, Mode.COPY), *bookmark(self.progress, planned, at)])
         self.progress = planned
 
     def _is_wanted(self, namespace: str) -> bool:
@@ -259,7 +259,3 @@ class Capture:
             self.reader.forget(self.progress.position)  # 4.
         if self._hold is not None:
             self._hold.renew()
-
-
-def _now() -> Micros:
-    return Micros(time.time_ns() // 1000)

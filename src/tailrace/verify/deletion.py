@@ -7,7 +7,6 @@ by their place in it; a message that does not lead to the same key is not sent.
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64decode
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, batch_of
-from tailrace.message import Micros, Op
+from tailrace.message import Op, now
 from tailrace.verify.contract import ReadBack
 from tailrace.verify.differences import DifferingKey
 from tailrace.verify.digest import Digest
@@ -47,8 +46,7 @@ def _deletion(table: Table, chain: Chain, digest: Digest, key: DifferingKey) -> 
     except (pa.ArrowException, OverflowError):
         return None
     data = pa.StructArray.from_arrays(columns, fields=list(table.schema))
-    now = Micros(time.time_ns() // 1000)
-    return batch_of(table.namespace, data, op=Op.DELETE, timestamp=now, key=table.key)
+    return batch_of(table.namespace, data, op=Op.DELETE, timestamp=now(), key=table.key)
 
 
 def _column(field: pa.Field[Any], part: Any) -> pa.Array[Any]:

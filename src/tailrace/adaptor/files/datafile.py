@@ -11,6 +11,8 @@ import fcntl
 import json
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -152,24 +154,17 @@ class DataFile:
         return TailraceError("destination.refused", what, place=Place(self.path), hint=hint)
 
 
-class refusals:  # noqa: N801  used as a statement
+@contextmanager
+def refusals(doing: str, path: str) -> Iterator[None]:
     """Within it the operating system's refusals become ours."""
-
-    def __init__(self, doing: str, path: str) -> None:
-        self._doing = doing
-        self._path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, OSError):
-            return
+    try:
+        yield
+    except OSError as error:
         if error.errno == errno.EWOULDBLOCK:
             what, hint = "another writer has the file open", "stop the other one, or give each its own file"
         else:
-            what, hint = f"{error.strerror} while {self._doing}", "check the disk and who may write there"
-        raise TailraceError("destination.unreachable", what, place=Place(self._path), hint=hint) from error
+            what, hint = f"{error.strerror} while {doing}", "check the disk and who may write there"
+        raise TailraceError("destination.unreachable", what, place=Place(path), hint=hint) from error
 
 
 def _write_all(fd: int, content: Any, at: int) -> int:

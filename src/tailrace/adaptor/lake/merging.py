@@ -58,7 +58,7 @@ class Merge:
 
         if not self._target.key:
             return []
-        rows = self._spark.read.parquet(*[f"file://{path}" for path in files])
+        rows = self._read(files)
         named = rows.select(*[rows[name] for name in self._target.key], sql.input_file_name().alias(_FILE))
         changed = self._last_changes().select(*self._target.key)
         found = named.join(sql.broadcast(changed), list(self._target.key), "left_semi").select(_FILE).distinct()
@@ -70,15 +70,17 @@ class Merge:
             return self.upserted()
         from pyspark.sql import functions as sql
 
-        rows = self._spark.read.parquet(*[f"file://{path}" for path in files])
+        rows = self._read(files)
         if self._target.key:
             changed = self._last_changes().select(*self._target.key)
             rows = rows.join(sql.broadcast(changed), list(self._target.key), "left_anti")
         return self._widened(rows).unionByName(self.upserted(), allowMissingColumns=True).coalesce(FILES)
 
+    def _read(self, files: list[str]) -> DataFrame:
+        return self._spark.read.parquet(*[f"file://{path}" for path in files])
+
     def _widened(self, rows: DataFrame) -> DataFrame:
         """Rows of older files with the types that the target has now."""
-
         wanted = self._wanted()
         columns = [
             rows[entry.name].cast(entry.dataType).alias(entry.name) if entry.name in rows.columns else _null(entry)
@@ -95,8 +97,7 @@ class Merge:
             key = self._target.key
             frame = self._frame
             rows = frame.select(*[frame["data"].getField(name).alias(name) for name in key], "offset", "op", "data")
-            before = {entry.name for entry in frame.schema["before"].dataType.fields}  # type: ignore[attr-defined]
-            if set(key) <= before:
+            if set(key) <= _fields_of(frame, "before"):
                 moved = frame.where(frame["before"].isNotNull() & ~_same_key(frame, key) & (frame["op"] == "update"))
                 rows = rows.unionByName(
                     moved.select(
@@ -113,7 +114,7 @@ class Merge:
 
     def _fields(self, data: Column) -> list[Column]:
 
-        present = {entry.name for entry in self._frame.schema["data"].dataType.fields}  # type: ignore[attr-defined]
+        present = _fields_of(self._frame, "data")
         return [
             data.getField(entry.name).cast(entry.dataType).alias(entry.name) if entry.name in present else _null(entry)
             for entry in self._wanted().fields
@@ -139,6 +140,12 @@ class Merge:
 def _same_key(frame: DataFrame, key: tuple[str, ...]) -> Column:
     equal = [frame["data"].getField(name).eqNullSafe(frame["before"].getField(name)) for name in key]
     return functools.reduce(lambda first, second: first & second, equal)
+
+
+def _fields_of(frame: DataFrame, column: str) -> set[str]:
+    """The names of the fields of a struct column."""
+    kind: Any = frame.schema[column].dataType
+    return set(kind.names)
 
 
 def _null(entry: Any) -> Column:
