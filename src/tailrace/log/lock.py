@@ -19,8 +19,9 @@ from tailrace.log.disk import FILE_MODE
 WRITER_LOCK_NAME: Final = "writer.lock"
 """Held by the one process that appends to a log."""
 _RECORD_BYTES_MAX: Final = 4096
-_TRIES: Final = 5
-_TRY_S: Final = 0.01
+_TRIES: Final = 25
+_TRY_S: Final = 0.02
+"""Whoever only looks who holds a lock takes it for a moment, and that can be long on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
