@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from tailrace.log.batch import Batch
 
 Position = Mapping[str, Any]
-"""How far changes were read, in the source's own terms; plain JSON."""
+"""How far changes were read, in the source's own terms; plain JSON. A later one is laid over the one before: what it
+does not mention stays."""
 
 Piece = Mapping[str, Any]
 """A part of the work that one task can do by itself, in the source's own terms; plain JSON."""
@@ -30,13 +31,15 @@ class Table:
     """The columns that identify a row, none when nothing does."""
     rows: int | None = None
     """About how many rows it has; for progress only."""
+    empty: tuple[str, ...] = ()
+    """Columns that are null in every row that was there before them, so that a new one needs no copy."""
 
 
 class Reader(Protocol):
     """A source. Made on the driver and, from the same options, once more in every task; it must not share state.
 
-    The driver calls `tables`, `install`, `position`, `plan_copy`, `plan_changes` and `forget`; tasks call `read_copy`
-    and `read_changes`, on any machine, several at a time, and again when a task is repeated.
+    The driver calls `tables`, `install`, `position`, `plan_copy`, `copied`, `plan_changes` and `forget`; tasks call
+    `read_copy`, `read_changes` and `reached`, on any machine, several at a time, and again when a task is repeated.
     """
 
     def tables(self) -> list[Table]:
@@ -57,7 +60,11 @@ class Reader(Protocol):
         before they are read. Rows that are written meanwhile may be in a piece or not."""
 
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
-        """The rows of one piece as they are now, in batches of mode COPY with the table's key (`with_key`)."""
+        """The rows of one piece, in batches of mode COPY with the table's key (`with_key`): as they are now, or as they
+        were at the position that `position` gives until `copied` is called."""
+
+    def copied(self) -> None:
+        """Nothing is left to copy: a view that was kept for it can go."""
 
     def plan_changes(self, start: Position, end: Position) -> list[Piece]:
         """The changes after `start` up to `end` as pieces, in order. None when there are none."""
@@ -67,8 +74,26 @@ class Reader(Protocol):
         `lsn` holds across namespaces. Deletes carry at least the key in `data`; an update that moved a row to
         another key carries `before`."""
 
+    def reached(self) -> Position | None:
+        """Asked in a task after `read_changes`: how far it came, None when that is as far as was planned. It may have
+        ended earlier, at the end of a transaction."""
+
     def forget(self, upto: Position) -> None:
         """The log holds everything up to here (I2), so the source need not keep it. May do less, never more."""
 
     def close(self) -> None:
         """Let go of everything."""
+
+
+@runtime_checkable
+class SelectiveReader(Protocol):
+    """A reader that may not be able to read all that its source has."""
+
+    def left_out(self) -> Mapping[str, str]:
+        """What `tables` cannot list although it is there: the names that these namespaces would have, each with the
+        reason. A run and a plan tell it."""
+
+
+def left_out(reader: Reader) -> Mapping[str, str]:
+    """What a reader cannot read, each with the reason."""
+    return reader.left_out() if isinstance(reader, SelectiveReader) else {}

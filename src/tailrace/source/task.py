@@ -50,7 +50,8 @@ class StagePieces:
                     staged.add(batch)
                     rows[batch.namespace] += len(batch)
                 kept = staged.close()
+            reached = reader.reached() if item.namespace is None else None
         finally:
             reader.close()
         told: dict[str, Any] = {"name": kept.name, "frames": kept.frames, "messages": kept.messages, "size": kept.size}
-        return {"staged": told, "rows": dict(rows)}
+        return {"staged": told, "rows": dict(rows), "reached": reached}

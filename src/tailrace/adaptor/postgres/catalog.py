@@ -1,0 +1,147 @@
+"""The tables of a database: their columns, kinds and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+
+from tailrace.adaptor.postgres import sql
+from tailrace.adaptor.postgres.types import Choices, Kind, Kinds, TypeInfo
+from tailrace.errors import TailraceError
+from tailrace.namespace import check_name
+
+_PUBLISHES_GENERATED: Final = 180_000
+"""From this version on the stream tells generated columns that are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column that is read."""
+
+    name: str
+    kind: Kind
+    type_name: str
+    dimensions: int
+    has_default: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as PostgreSQL describes it; a partitioned one with all its parts."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    """`r` table, `p` partitioned, `f` foreign, `m` materialized view."""
+    identity: str
+    """What identifies a row in the stream: `d` the primary key, `i` an index, `f` the whole row, `n` nothing."""
+    is_logged: bool
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    rows: int
+    bytes: int
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def schema_arrow(self) -> pa.Schema:
+        return pa.schema([column.kind.field(column.name) for column in self.columns])
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether updates and deletes can be followed. Publishing them otherwise would make them fail at the source."""
+        return self.identity == "f" or (self.identity in "di" and bool(self.key))
+
+    def kind_of(self, column: str) -> Kind | None:
+        return next((each.kind for each in self.columns if each.name == column), None)
+
+
+def load_kinds(connection: psycopg.Connection[Any], choices: Choices) -> Kinds:
+    """Every type of the database."""
+    return Kinds({row[0]: TypeInfo(*row) for row in connection.execute(sql.TYPES)}, choices)
+
+
+def all_tables(connection: psycopg.Connection[Any], kinds: Kinds) -> list[TableInfo]:
+    """What there is to be read, and what only looks like it (`why_unusable`)."""
+    found = connection.execute(sql.TABLES).fetchall()
+    return _described(connection, kinds, [row for row in found if not row[5]])
+
+
+def find_table(connection: psycopg.Connection[Any], kinds: Kinds, schema: str, name: str) -> TableInfo | None:
+    """One table, None when there is none of this name."""
+    found = connection.execute(sql.TABLES).fetchall()
+    return next(iter(_described(connection, kinds, [row for row in found if row[1:3] == (schema, name)])), None)
+
+
+def why_unusable(table: TableInfo) -> str:
+    """Why a table cannot be followed, empty when it can."""
+    try:
+        check_name(table.namespace, "namespace")
+    except TailraceError as error:
+        return error.what
+    if table.kind == "f":
+        return "it is a foreign table, whose changes this server does not see"
+    if table.kind == "m":
+        return "it is a materialized view; follow the tables it is made of"
+    if not table.is_logged:
+        return "it is unlogged, so its changes are told nowhere"
+    return "" if table.columns else "it has no columns"
+
+
+def sequences(connection: psycopg.Connection[Any]) -> list[str]:
+    """The sequences, whose values are not replicated."""
+    return [name for (name,) in connection.execute(sql.SEQUENCES)]
+
+
+def _described(connection: psycopg.Connection[Any], kinds: Kinds, found: Iterable[tuple[Any, ...]]) -> list[TableInfo]:
+    rows = list(found)
+    oids = [row[0] for row in rows]
+    columns = _columns(connection, kinds, oids)
+    keys = _keys(connection, oids, {row[0] for row in rows if row[4] == "i"})
+    sizes = {oid: (count, size) for oid, count, size in connection.execute(sql.SIZES, (oids,))}
+    return [
+        TableInfo(
+            oid=oid,
+            schema=schema,
+            name=name,
+            kind=kind,
+            identity=identity,
+            is_logged=persistence == "p",
+            columns=tuple(columns.get(oid, ())),
+            key=tuple(keys.get(oid, ())),
+            rows=sizes[oid][0],
+            bytes=sizes[oid][1],
+        )
+        for oid, schema, name, kind, identity, _, persistence in rows
+    ]
+
+
+def _columns(connection: psycopg.Connection[Any], kinds: Kinds, oids: list[int]) -> dict[int, list[Column]]:
+    told = ("", "s") if connection.info.server_version >= _PUBLISHES_GENERATED else ("",)
+    found: dict[int, list[Column]] = {}
+    for oid, name, type_oid, typmod, dimensions, generated, has_default in connection.execute(sql.COLUMNS, (oids,)):
+        if generated not in told:
+            continue
+        info = kinds.types.get(type_oid)
+        kind = kinds.of(type_oid, typmod, max(dimensions, 1))
+        type_name = info.name if info else "text"
+        found.setdefault(oid, []).append(Column(name, kind, type_name, max(dimensions, 1), has_default))
+    return found
+
+
+def _keys(connection: psycopg.Connection[Any], oids: list[int], by_index: Collection[int]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for oid, column in connection.execute(sql.KEYS, (oids,)):
+        if oid not in by_index:
+            found.setdefault(oid, []).append(column)
+    if by_index:
+        for oid, column in connection.execute(sql.IDENTITY_KEYS, (list(by_index),)):
+            found.setdefault(oid, []).append(column)
+    return found

@@ -1,0 +1,113 @@
+"""Options of a PostgreSQL database, as a source and as a destination."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from psycopg import ProgrammingError, conninfo
+from pydantic import AfterValidator, Field, SecretStr
+
+from tailrace.adaptor.options import ReaderOptions, WriterOptions
+from tailrace.adaptor.postgres.comparing import PostgresReadBack
+from tailrace.adaptor.postgres.reader import PostgresReader
+from tailrace.adaptor.postgres.server import Server
+from tailrace.adaptor.postgres.types import Arrays, Choices, Moments, Numerics
+from tailrace.adaptor.postgres.writer import PostgresWriter
+
+
+def _is_url(url: SecretStr) -> SecretStr:
+    try:
+        conninfo.conninfo_to_dict(url.get_secret_value())
+    except ProgrammingError as error:
+        raise ValueError(f"this is no address of PostgreSQL: {error}") from None
+    return url
+
+
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_is_url)]
+"""An address such as `postgresql://user@host:5432/database`."""
+
+
+class PostgresReaderOptions(ReaderOptions):
+    """A PostgreSQL database that is read."""
+
+    url: DatabaseUrl
+    """Its address, `postgresql://user@host:5432/database`; what is left out comes from the environment (PGHOST, …)."""
+    password: SecretStr | None = None
+    """The password, when it is not in the address."""
+    slot: str = Field(default="", pattern="^[a-z0-9_]{0,50}$")
+    """The replication slot and the publication that are made; `tailrace_` and the name of the pipeline unless said."""
+    piece_rows: int = Field(default=250_000, ge=1)
+    """How many rows of a table one task copies at a time."""
+    numerics: Numerics = Numerics.DECIMAL
+    """Whether `numeric(p,s)` becomes exact decimals, which have no NaN, or text."""
+    arrays: Arrays = Arrays.LIST
+    """Whether arrays become lists of the declared number of dimensions, or text."""
+    moments: Moments = Moments.ARROW
+    """Whether dates and timestamps become Arrow's own types, or text."""
+    pipeline: str = ""
+    """The pipeline's name; it fills it in itself."""
+
+    def where(self) -> str:
+        return self.server().place
+
+    def open(self) -> PostgresReader:
+        return PostgresReader(self.server(), self.slot_name, self._choices(), self.piece_rows)
+
+    def _choices(self) -> Choices:
+        return Choices(self.numerics, self.arrays, self.moments)
+
+    @property
+    def slot_name(self) -> str:
+        """A slot's name has only small letters, digits and underscores."""
+        if self.slot:
+            return self.slot
+        tame = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in self.pipeline.lower())
+        return f"tailrace_{tame}"[:50] if tame else "tailrace"
+
+    def server(self) -> Server:
+        return Server(with_password(self.url, self.password))
+
+
+def with_password(url: SecretStr, password: SecretStr | None) -> str:
+    """The address as the driver wants it."""
+    if password is None:
+        return url.get_secret_value()
+    return conninfo.make_conninfo(url.get_secret_value(), password=password.get_secret_value())
+
+
+class PostgresWriterOptions(WriterOptions):
+    """A PostgreSQL database that is written."""
+
+    url: DatabaseUrl
+    """Its address, `postgresql://user@host:5432/database`; what is left out comes from the environment (PGHOST, …)."""
+    password: SecretStr | None = None
+    """The password, when it is not in the address."""
+    into_schema: str = Field(default="", max_length=63)
+    """The schema that all tables go to; that of the namespace unless said."""
+    create: bool = True
+    """Whether to create schemas, tables and columns where they are missing, and to widen columns."""
+    key: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """The key columns of a namespace where the source does not say, or others are wanted."""
+    as_replica: bool = False
+    """Whether triggers and foreign keys of the destination rest (`session_replication_role = replica`)."""
+    consumer: str = ""
+    """Under which name offsets are recorded; the pipeline fills it in."""
+
+    def where(self) -> str:
+        return self.server().place
+
+    def open(self) -> PostgresWriter:
+        return PostgresWriter(
+            self.server(),
+            self.consumer,
+            self.key,
+            schema=self.into_schema,
+            creates=self.create,
+            as_replica=self.as_replica,
+        )
+
+    def read_back(self) -> PostgresReadBack:
+        return PostgresReadBack(self.server(), self.key, self.into_schema)
+
+    def server(self) -> Server:
+        return Server(with_password(self.url, self.password), "destination.unreachable")

@@ -1,0 +1,175 @@
+"""Every piece of SQL that is put together, and nothing else. Names and values from outside are escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from psycopg import sql
+
+TYPES: Final = """
+    SELECT t.oid::int8, format_type(t.oid, NULL), t.typname, t.typtype::text,
+           t.typcategory = 'A' AND t.typelem <> 0, t.typelem::int8, t.typbasetype::int8, t.typtypmod,
+           coalesce(e.typdelim, ',')::text
+    FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem
+"""
+TABLES: Final = """
+    SELECT c.oid::int8, n.nspname, c.relname, c.relkind::text, c.relreplident::text, c.relispartition,
+           c.relpersistence::text
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'f', 'm') AND n.nspname NOT LIKE 'pg\\_%'
+      AND n.nspname <> 'information_schema' AND c.relname NOT LIKE 'tailrace\\_%'
+    ORDER BY n.nspname, c.relname
+"""
+COLUMNS: Final = """
+    SELECT a.attrelid::int8, a.attname, a.atttypid::int8, a.atttypmod, a.attndims, a.attgenerated::text,
+           a.atthasdef OR a.atthasmissing
+    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+    WHERE a.attnum > 0 AND NOT a.attisdropped AND a.attrelid = ANY(%s::int8[]::oid[])
+    ORDER BY a.attrelid, a.attnum
+"""
+KEYS: Final = """
+    SELECT i.indrelid::int8, a.attname
+    FROM pg_index i
+    CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+    WHERE i.indisprimary AND i.indrelid = ANY(%s::int8[]::oid[]) AND k.place <= i.indnkeyatts
+    ORDER BY i.indrelid, k.place
+"""
+IDENTITY_KEYS: Final = KEYS.replace("i.indisprimary", "i.indisreplident")
+SIZES: Final = """
+    WITH RECURSIVE parts(root, oid) AS (
+        SELECT oid, oid FROM pg_class WHERE oid = ANY(%s::int8[]::oid[])
+        UNION ALL SELECT parts.root, i.inhrelid FROM parts JOIN pg_inherits i ON i.inhparent = parts.oid
+    )
+    SELECT parts.root::int8, sum(greatest(c.reltuples, 0))::int8, sum(pg_relation_size(c.oid))::int8
+    FROM parts JOIN pg_class c ON c.oid = parts.oid GROUP BY parts.root
+"""
+SEQUENCES: Final = """
+    SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind = 'S' AND n.nspname NOT LIKE 'pg\\_%' ORDER BY 1
+"""
+SLOT: Final = """
+    SELECT plugin, database, slot_type, active, coalesce(active_pid, 0), wal_status,
+           (confirmed_flush_lsn - '0/0')::int8,
+           (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END
+            - restart_lsn)::int8
+    FROM pg_replication_slots WHERE slot_name = %s
+"""
+FLUSHED: Final = """
+    SELECT ((CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)
+            - '0/0')::int8
+"""
+ADVANCE: Final = "SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s::numeric)"
+DROP_SLOT: Final = "SELECT pg_drop_replication_slot(%s)"
+PUBLISHED: Final = "SELECT 1 FROM pg_publication WHERE pubname = %s"
+PUBLISHED_TABLES: Final = """
+    SELECT p.prrelid::int8 FROM pg_publication_rel p JOIN pg_publication b ON b.oid = p.prpubid WHERE b.pubname = %s
+"""
+ANY_CHANGE: Final = """
+    SELECT 1 FROM pg_logical_slot_peek_binary_changes(%s, '0/0'::pg_lsn + %s::numeric, 1,
+        'proto_version', '1', 'publication_names', %s) LIMIT 1
+"""
+
+
+def name(*parts: str) -> sql.Composable:
+    """A name, qualified when there are several parts."""
+    return sql.Identifier(*parts)
+
+
+def names(columns: Sequence[str]) -> sql.Composable:
+    return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+
+def publish(publication: str, operations: str, server_version: int) -> sql.Composed:
+    """A publication of no table yet; changes of partitions are told as those of the table they are part of."""
+    generated = ", publish_generated_columns = stored" if server_version >= 180_000 else ""
+    head = sql.SQL("CREATE PUBLICATION {} WITH (publish = {}, publish_via_partition_root = true")
+    return head.format(sql.Identifier(publication), sql.Literal(operations)) + sql.SQL(generated + ")")
+
+
+def add_to_publication(publication: str, tables: Sequence[tuple[str, str]]) -> sql.Composed:
+    listed = sql.SQL(", ").join(sql.Identifier(schema, table) for schema, table in tables)
+    return sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(publication), listed)
+
+
+def drop_publication(publication: str) -> sql.Composed:
+    return sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(publication))
+
+
+def create_slot(slot: str) -> sql.Composed:
+    """A command of the replication protocol, whose names are quoted as in SQL."""
+    return sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput EXPORT_SNAPSHOT").format(sql.Identifier(slot))
+
+
+def peek(slot: str, publications: str, upto: int, changes_max: int) -> sql.Composed:
+    """What a slot tells up to here, whole transactions only; it stays as it is."""
+    return sql.SQL(
+        "SELECT data FROM pg_logical_slot_peek_binary_changes({}, '0/0'::pg_lsn + {}, {}, "
+        "'proto_version', '1', 'publication_names', {})"
+    ).format(sql.Literal(slot), sql.Literal(upto), sql.Literal(changes_max), sql.Literal(publications))
+
+
+def select_rows(
+    schema: str, table: str, columns: Mapping[str, bool], key: Sequence[str], piece: Mapping[str, Any]
+) -> sql.Composed:
+    """The rows of one piece; `columns` says which are asked for as text."""
+    chosen = sql.SQL(", ").join(
+        sql.SQL("{0}::text AS {0}").format(sql.Identifier(column)) if as_text else sql.Identifier(column)
+        for column, as_text in columns.items()
+    )
+    query = sql.SQL("SELECT {} FROM {}").format(chosen, sql.Identifier(schema, table))
+    bounds = _key_bounds(key, piece) if "pages" not in piece else _page_bounds(piece["pages"])
+    return query + sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(bounds)) if bounds else query
+
+
+def sample_keys(schema: str, table: str, key: Sequence[str], percent: float) -> sql.Composed:
+    """Some keys in order, as text that can be read back."""
+    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in key)
+    return sql.SQL("SELECT {} FROM {} TABLESAMPLE SYSTEM ({}) ORDER BY {}").format(
+        texts, sql.Identifier(schema, table), sql.Literal(percent), names(key)
+    )
+
+
+def rows_by_key(
+    schema: str, table: str, columns: Sequence[str], key: Sequence[str], key_types: Sequence[str]
+) -> sql.Composed:
+    """Some columns of the rows with these keys, all as text. The keys come as one array of texts per column; the
+    cursor takes numbered parameters."""
+    wanted = sql.SQL(", ").join(sql.SQL("t.{}::text").format(sql.Identifier(column)) for column in (*key, *columns))
+    arrays = sql.SQL(", ").join(sql.SQL(f"${number}::text[]") for number in range(1, len(key) + 1))
+    labels = sql.SQL(", ").join(sql.Identifier(f"k{at}") for at in range(len(key)))
+    joined = sql.SQL(" AND ").join(
+        sql.SQL("t.{} = k.{}::").format(sql.Identifier(column), sql.Identifier(f"k{at}")) + sql.SQL(kind)
+        for at, (column, kind) in enumerate(zip(key, key_types, strict=True))
+    )
+    return sql.SQL("SELECT {} FROM unnest({}) AS k({}) JOIN {} t ON {}").format(
+        wanted, arrays, labels, sql.Identifier(schema, table), joined
+    )
+
+
+def set_snapshot(snapshot: str) -> sql.Composed:
+    return sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot))
+
+
+def _key_bounds(key: Sequence[str], piece: Mapping[str, Any]) -> list[sql.Composable]:
+    """The values are texts; a row comparison gives each the type of its column."""
+    found: list[sql.Composable] = []
+    for sign, border in ((">", piece.get("after")), ("<=", piece.get("upto"))):
+        if border is not None:
+            values = sql.SQL(", ").join(map(sql.Literal, border))
+            found.append(sql.SQL("({}) {} ({})").format(names(key), sql.SQL(sign), values))
+    return found
+
+
+def _page_bounds(pages: Sequence[int | None]) -> list[sql.Composable]:
+    first, end = pages
+    found: list[sql.Composable] = [sql.SQL("ctid >= {}::tid").format(sql.Literal(f"({first},0)"))]
+    if end is not None:
+        found.append(sql.SQL("ctid < {}::tid").format(sql.Literal(f"({end},0)")))
+    return found
+
+
+def listed(publications: Sequence[str]) -> str:
+    """Publications as the plugin wants to be told: separated by commas, each quoted."""
+    return ",".join('"' + each.replace('"', '""') + '"' for each in publications)

@@ -1,0 +1,331 @@
+"""Writing into a PostgreSQL database: rows and the offset that they came up to, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import errors as pg_errors
+
+from tailrace.adaptor.postgres import copystream, target, writesql
+from tailrace.adaptor.postgres.encoding import Encode, encoder
+from tailrace.adaptor.postgres.literals import as_text
+from tailrace.adaptor.postgres.server import Server, is_away
+from tailrace.adaptor.postgres.target import Destination
+from tailrace.deliver.contract import Spread, Target
+from tailrace.deliver.messages import Messages
+from tailrace.deliver.outcome import Outcome, outcome
+from tailrace.errors import TailraceError
+from tailrace.message import Mode, Offset, Op
+
+_FEW: Final = 20
+"""So many rows are sent one by one: making a table for them would take longer."""
+_STREAM_ROWS: Final = 16_384
+_AGAIN: Final = ("40", "55")
+"""Classes of SQLSTATE that say that the same may succeed another time."""
+
+
+class PostgresWriter:
+    """A destination. A transaction is open from the first `prepare` or `write` to `commit` or `close`."""
+
+    spread = Spread.NONE
+
+    def __init__(
+        self,
+        server: Server,
+        consumer: str,
+        keys: Mapping[str, tuple[str, ...]],
+        *,
+        schema: str = "",
+        creates: bool = True,
+        as_replica: bool = False,
+    ) -> None:
+        self._server = server
+        self._consumer = consumer
+        self._keys = keys
+        self._schema = schema
+        self._creates = creates
+        self._as_replica = as_replica
+        self._connection: psycopg.Connection[Any] | None = None
+        self._destinations: dict[str, Destination] = {}
+        self._prepared: dict[str, pa.Schema] = {}
+        self._written: dict[str, str] = {}
+        """The namespaces written in this transaction, each with its table."""
+
+    def applied(self, namespace: str) -> Offset | None:
+        with self._server.errors():
+            connection = self._begin()
+            if connection.execute(writesql.IS_PREPARED).fetchone() != (True,):
+                return None
+            found = connection.execute(writesql.APPLIED, (self._consumer, namespace)).fetchone()
+        return Offset(found[0]) if found else None
+
+    def prepare(self, target_: Target) -> None:
+        namespace = target_.namespace
+        if self._prepared.get(namespace) == target_.schema:
+            return
+        schema, table = target.place_of(namespace, self._schema)
+        key = self._keys.get(namespace, target_.key)
+        with self._errors(namespace, "its table cannot be made ready"):
+            connection = self._begin()
+            self._refuse_namesake(namespace, f"{schema}.{table}")
+            found = target.find(connection, schema, table, key)
+            if found is None and not self._creates:
+                what = f"{namespace} has no table {schema}.{table} in {self._server.place}"
+                raise TailraceError("destination.refused", what, hint="create it, or say `create: true`")
+            if found is None:
+                target.create(connection, schema, table, target_.schema, key)
+            elif self._creates and not found.is_view:
+                target.extend(connection, found, target_.schema)
+            found = target.find(connection, schema, table, key)
+            if found is None:
+                raise TailraceError("destination.refused", f"{schema}.{table} cannot be seen", hint="tailrace doctor")
+            target.check_key(connection, found, namespace)
+        self._destinations[namespace] = found
+        self._prepared[namespace] = target_.schema
+
+    def write(self, messages: Messages) -> None:
+        if not len(messages):
+            return
+        namespace = messages.namespace
+        if namespace not in self._destinations:
+            self.prepare(Target(namespace, pa.schema(list(messages.data.type)), messages.key))
+        destination = self._destinations[namespace]
+        self._written[namespace] = destination.name
+        with self._errors(namespace, _span(messages)):
+            connection = self._begin()
+            if not destination.key:
+                _refuse_changes(messages)
+                self._put(connection, destination, messages.data, ())
+            elif not self._copy_straight(connection, destination, messages):
+                self._apply(connection, destination, messages)
+
+    def clear(self, namespace: str) -> None:
+        """Empty the table of a namespace, as its source did."""
+        schema, table = target.place_of(namespace, self._schema)
+        with self._errors(namespace, "it cannot be emptied"):
+            connection = self._begin()
+            found = self._destinations.get(namespace) or target.find(connection, schema, table, ())
+            if found is None:
+                return
+            self._written[namespace] = found.name
+            try:
+                with connection.transaction():
+                    connection.execute(writesql.truncate(found.delete_from))
+            except (
+                pg_errors.FeatureNotSupported,
+                pg_errors.WrongObjectType,
+            ):  # something refers to it, or it is a view
+                connection.execute(writesql.delete_all(found.delete_from))
+
+    def commit(self, upto: Offset) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        with self._server.errors():
+            if self._written:
+                for statement in writesql.PREPARE:
+                    connection.execute(statement)
+            for namespace, table in self._written.items():
+                connection.execute(writesql.APPLY, (self._consumer, namespace, table, upto))
+            connection.commit()
+        self._written.clear()
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._destinations.clear()
+        self._prepared.clear()
+        self._written.clear()
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.rollback()
+            connection.close()
+
+    def _begin(self) -> psycopg.Connection[Any]:
+        """The connection; a transaction begins by itself."""
+        if self._connection is None:
+            self._connection = self._server.connect()
+            self._connection.autocommit = False
+            if self._as_replica:
+                self._connection.execute("SET session_replication_role = replica")
+            self._connection.commit()
+        return self._connection
+
+    def _refuse_namesake(self, namespace: str, table: str) -> None:
+        if table.partition(".")[0] == writesql.OURS:
+            what = f"{namespace} would be written to {table}, a schema that is ours"
+            raise TailraceError("destination.refused", what, hint="rename it with a function, or say `into_schema`")
+        others = [other for other, made in self._destinations.items() if made.name == table and other != namespace]
+        if others:
+            what = f"{namespace} and {others[0]} would both be written to table {table}"
+            raise TailraceError("destination.refused", what, hint="give them destinations of their own")
+
+    def _copy_straight(self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages) -> bool:
+        """Rows of a copy are mostly new, so they are sent straight into the table; False when one was there."""
+        is_copy = messages.mode is Mode.COPY and len(messages) > _FEW and not destination.is_view
+        plan = _plan(destination, messages.data.type) if is_copy else None
+        if plan is None or None in plan.values():
+            return False
+        try:
+            with connection.transaction():
+                _stream(connection, writesql.copy_into(destination.into, list(plan)), messages.data, plan)
+        except pg_errors.UniqueViolation:
+            return False
+        return True
+
+    def _apply(self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages) -> None:
+        """Write the last state of every key. Where these states collide on the way, every change in its order."""
+        missing = [name for name in destination.key if name not in messages.fields]
+        if missing:
+            what = f"{messages.namespace} {_span(messages)} comes without its key column {', '.join(missing)}"
+            hint = "keep the key columns in the functions of this writer"
+            raise TailraceError("destination.refused", what, hint=hint)
+        try:
+            with connection.transaction():
+                self._write_outcome(connection, destination, outcome(messages, destination.key, _rendered))
+        except pg_errors.UniqueViolation:
+            if len(messages) == 1:
+                raise
+            for at in range(len(messages)):
+                result = outcome(messages.slice(at, 1), destination.key, _rendered)
+                self._write_outcome(connection, destination, result)
+
+    def _write_outcome(self, connection: psycopg.Connection[Any], destination: Destination, result: Outcome) -> None:
+        gone = pa.StructArray.from_arrays(
+            [column for column, _ in result.gone], fields=[field for _, field in result.gone]
+        )
+        if len(gone):
+            self._delete(connection, destination, gone)
+        if len(result.put):
+            self._put(connection, destination, result.put, destination.key)
+
+    def _put(
+        self,
+        connection: psycopg.Connection[Any],
+        destination: Destination,
+        rows: pa.StructArray,
+        key: tuple[str, ...],
+    ) -> None:
+        plan = _plan(destination, rows.type)
+        over = () if destination.is_view else key
+        if len(rows) <= _FEW:
+            kinds = {name: destination.columns[name].type_name for name in plan}
+            _execute_each(connection, writesql.insert_values(destination.into, kinds, over), rows, list(plan))
+            return
+        with _staged(connection, destination, rows, plan) as casts:
+            connection.execute(writesql.insert_staged(destination.into, casts, over))
+
+    def _delete(self, connection: psycopg.Connection[Any], destination: Destination, keys: pa.StructArray) -> None:
+        plan = _plan(destination, keys.type)
+        if len(keys) <= _FEW:
+            kinds = {name: destination.columns[name].type_name for name in plan}
+            _execute_each(connection, writesql.delete_values(destination.delete_from, kinds), keys, list(plan))
+            return
+        with _staged(connection, destination, keys, plan) as casts:
+            connection.execute(writesql.delete_staged(destination.delete_from, casts))
+
+    @contextmanager
+    def _errors(self, namespace: str, where: str) -> Iterator[None]:
+        """The server's errors as ours: about the messages, or about the server."""
+        try:
+            yield
+        except psycopg.Error as error:
+            if is_away(error) or (error.sqlstate or "").startswith(_AGAIN):
+                raise self._server.error(error) from error
+            raise _refused(namespace, where, error) from error
+        except (OverflowError, ValueError, KeyError) as error:
+            raise _refused(namespace, where, error) from error
+
+
+Plan = Mapping[str, Encode | None]
+"""The columns that are written, each with how it is sent in binary, None where it is sent as text."""
+
+
+def _plan(destination: Destination, fields: pa.StructType) -> Plan:
+    plan: dict[str, Encode | None] = {}
+    for field in fields:
+        column = destination.columns.get(field.name)
+        if column is None:
+            raise KeyError(f"there is no column {field.name} in {destination.name}")
+        if not column.is_generated:
+            plan[field.name] = encoder(field.type, column.kind)
+    return plan
+
+
+@contextmanager
+def _staged(
+    connection: psycopg.Connection[Any], destination: Destination, rows: pa.StructArray, plan: Plan
+) -> Iterator[dict[str, tuple[str, str] | None]]:
+    """A table that holds the rows for a while; gives the types that its texts are to be cast to."""
+    types = {name: destination.columns[name].type_name for name in plan}
+    connection.execute(writesql.create_stage({name: types[name] if plan[name] else None for name in plan}))
+    _stream(connection, writesql.copy_into(writesql.stage_name(), list(plan)), rows, plan)
+    yield {name: None if plan[name] else types[name] for name in plan}
+    connection.execute(writesql.drop_stage())
+
+
+def _stream(connection: psycopg.Connection[Any], statement: Any, rows: pa.StructArray, plan: Plan) -> None:
+    texts = encoder(pa.string(), "text")
+    assert texts is not None  # noqa: S101  text is always sent
+    with connection.cursor() as cursor, cursor.copy(statement) as stream:
+        stream.write(copystream.HEAD)
+        for begin in range(0, len(rows), _STREAM_ROWS):
+            part = rows.slice(begin, _STREAM_ROWS)
+            encoded = []
+            for name, encode in plan.items():
+                column = _column(part, name)
+                encoded.append(encode(column) if encode else texts(as_text(column)))
+            stream.write(copystream.rows(encoded))
+        stream.write(copystream.TAIL)
+
+
+def _execute_each(
+    connection: psycopg.Connection[Any], statement: Any, rows: pa.StructArray, columns: Sequence[str]
+) -> None:
+    values = [_without_nul(name, as_text(_column(rows, name))).to_pylist() for name in columns]
+    with psycopg.RawCursor(connection) as cursor:
+        cursor.executemany(statement, list(zip(*values, strict=True)))
+
+
+def _without_nul(name: str, texts: pa.Array[Any]) -> pa.Array[Any]:
+    if pc.any(pc.match_substring(texts, "\0")).as_py():
+        raise ValueError(f"column {name} has a NUL character, for which PostgreSQL's text has no room")
+    return texts
+
+
+def _column(rows: pa.StructArray, name: str) -> pa.Array[Any]:
+    column = rows.field(name)
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        return column.cast(column.type.value_type)
+    return column
+
+
+def _rendered(column: pa.Array[Any], _field: pa.Field[Any]) -> pa.Array[Any]:
+    return as_text(column)
+
+
+def _refuse_changes(messages: Messages) -> None:
+    ops: list[Any] = messages.ops().to_pylist()
+    other = next((at for at, op in enumerate(ops) if op != Op.INSERT), None)
+    if other is not None:
+        offset = messages.offsets()[other].as_py()
+        what = f"{messages.namespace} has no key, so the {Op(ops[other]).name.lower()} at offset {offset} finds no row"
+        raise TailraceError("destination.refused", what, hint="say which columns are the key with `key`")
+
+
+def _span(messages: Messages) -> str:
+    offsets = messages.offsets()
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return f"offset {first}" if first == last else f"offsets {first}..{last}"
+
+
+def _refused(namespace: str, where: str, error: Exception) -> TailraceError:
+    told = " ".join(str(error).split())
+    what = f"{namespace}, {where}: {told}"
+    return TailraceError("destination.refused", what, hint="mend the table or the messages, then run again")

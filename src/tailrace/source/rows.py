@@ -1,0 +1,24 @@
+"""Rows of a source as batches of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.log.batch import TIMESTAMP, Batch, with_key
+from tailrace.message import Mode, Op, now
+
+
+def inserted(namespace: str, data: pa.StructArray, key: Sequence[str], mode: Mode = Mode.COPY) -> Batch:
+    """Rows that are simply there, as those of a copy: each one an insert, without an order of its own."""
+    count = len(data)
+    columns: dict[str, pa.Array[Any]] = {
+        "op": pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), count),
+        "timestamp": pa.repeat(pa.scalar(int(now()), TIMESTAMP), count),
+        "lsn": pa.repeat(pa.scalar(0, pa.int64()), count),
+        "data": data,
+    }
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return Batch(namespace, with_key(rows, tuple(key)), mode)
