@@ -7,7 +7,8 @@ from typing import Annotated
 from psycopg import ProgrammingError, conninfo
 from pydantic import AfterValidator, Field, SecretStr
 
-from tailrace.adaptor.options import ReaderOptions, WriterOptions
+from tailrace.adaptor.options import Check, ReaderOptions, WriterOptions
+from tailrace.adaptor.postgres import probes
 from tailrace.adaptor.postgres.comparing import PostgresReadBack
 from tailrace.adaptor.postgres.reader import PostgresReader
 from tailrace.adaptor.postgres.server import Server
@@ -52,6 +53,9 @@ class PostgresReaderOptions(ReaderOptions):
 
     def open(self) -> PostgresReader:
         return PostgresReader(self.server(), self.slot_name, self._choices(), self.piece_rows)
+
+    def probe(self) -> list[Check]:
+        return probes.of_source(self.server(), self.slot_name)
 
     def _choices(self) -> Choices:
         return Choices(self.numerics, self.arrays, self.moments)
@@ -105,6 +109,9 @@ class PostgresWriterOptions(WriterOptions):
             creates=self.create,
             as_replica=self.as_replica,
         )
+
+    def probe(self) -> list[Check]:
+        return probes.of_destination(self.server(), creates=self.create, as_replica=self.as_replica)
 
     def read_back(self) -> PostgresReadBack:
         return PostgresReadBack(self.server(), self.key, self.into_schema)

@@ -150,5 +150,5 @@ class PostgresReader:
 
     def _lost(self, why: str) -> TailraceError:
         what = f"changes of {self._server.place} cannot be read on from where they were: {why}"
-        hint = f"tailrace slot drop {self._slot.name}, then copy the source again, into a new log"
+        hint = "tailrace slot drop PIPELINE.yml, then copy the source again, into a new log"
         return TailraceError("source.position_lost", what, hint=hint)

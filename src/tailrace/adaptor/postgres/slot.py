@@ -149,6 +149,11 @@ class Slot:
         return TailraceError("source.unreachable", what, hint="tailrace doctor")
 
 
+def all_slots(connection: psycopg.Connection[Any]) -> dict[str, SlotState]:
+    """Every slot of the server, by name."""
+    return {name: SlotState(*state) for name, *state in connection.execute(sql.ALL_SLOTS)}
+
+
 def parse_lsn(text: str) -> int:
     """`16/B374D848` as a number."""
     high, _, low = text.partition("/")

@@ -49,13 +49,13 @@ SEQUENCES: Final = """
     SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind = 'S' AND n.nspname NOT LIKE 'pg\\_%' ORDER BY 1
 """
-SLOT: Final = """
-    SELECT plugin, database, slot_type, active, coalesce(active_pid, 0), wal_status,
-           (confirmed_flush_lsn - '0/0')::int8,
-           (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END
-            - restart_lsn)::int8
-    FROM pg_replication_slots WHERE slot_name = %s
+_SLOT_STATE: Final = """
+    plugin, database, slot_type, active, coalesce(active_pid, 0), wal_status,
+    (confirmed_flush_lsn - '0/0')::int8,
+    (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END - restart_lsn)::int8
 """
+SLOT: Final = "SELECT" + _SLOT_STATE + "FROM pg_replication_slots WHERE slot_name = %s"
+ALL_SLOTS: Final = "SELECT slot_name," + _SLOT_STATE + "FROM pg_replication_slots ORDER BY slot_name"
 FLUSHED: Final = """
     SELECT ((CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)
             - '0/0')::int8
