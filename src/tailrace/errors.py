@@ -8,6 +8,8 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, Final
 
+from tailrace.masking import masked
+
 
 class Exit(IntEnum):
     """What a failed command returns to the shell."""
@@ -82,9 +84,10 @@ class Place:
 
 
 class TailraceError(Exception):
-    """An error with a code, what failed, where, and what to type next."""
+    """An error with a code, what failed, where, and what to type next; never with a secret."""
 
     def __init__(self, code: str, what: str, *, place: Place | None = None, hint: str = "") -> None:
+        what, hint = masked(what), masked(hint)
         super().__init__(code, what, place, hint)
         self.exit_status = CODES[code]
         self.code = code

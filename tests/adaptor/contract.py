@@ -11,22 +11,33 @@ import multiprocessing
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from datetime import time as time_of_day
 from decimal import Decimal
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pytest
 
 from tailrace.adaptor.options import ReaderOptions, WriterOptions
-from tailrace.deliver.contract import Spread, Target, Writer
+from tailrace.deliver.conforming import conform, frame_schema
+from tailrace.deliver.contract import FrameWriter, Spread, Target, Writer
+from tailrace.deliver.evolution import Evolution
+from tailrace.deliver.frames import TypedFrame
+from tailrace.deliver.framewriting import FrameWriting
 from tailrace.deliver.messages import Messages
+from tailrace.deliver.passing import PASSED, Passing
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, key_of, message_rows
 from tailrace.message import Message, Mode, Offset, Op
+from tailrace.pipeline.spec import SchemaPolicy
 from tailrace.source.contract import Piece, Position, Reader, Table
+from tailrace.spark.types import spark_schema, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 HOSTILE_NAMES = (
     "select",
@@ -43,6 +54,8 @@ HOSTILE_NAMES = (
 """What users call tables and columns."""
 
 Row = dict[str, Any]
+Changes = Sequence[tuple[Op, Row] | tuple[Op, Row, Row | None]]
+"""Ops with their data and, for rows that move, what they were."""
 
 
 class Source(ABC):
@@ -128,8 +141,10 @@ class ReaderContract(ABC):
         return messages(b for piece in pieces for b in open_reader().read_copy(namespace, plain(piece)))
 
     def changes(self, open_reader: Callable[[], Reader], start: Position, end: Position) -> list[Message]:
-        pieces = open_reader().plan_changes(plain(start), plain(end))
-        return messages(batch for piece in pieces for batch in open_reader().read_changes(plain(piece)))
+        with closing(open_reader()) as planner:
+            pieces = planner.plan_changes(plain(start), plain(end))
+        with closing(open_reader()) as task:
+            return messages(batch for piece in pieces for batch in task.read_changes(plain(piece)))
 
     def install(self, open_reader: Callable[[], Reader]) -> Position:
         reader = open_reader()
@@ -389,9 +404,10 @@ class ChangingReaderContract(ReaderContract):
         assert state == {row["id"]: row for row in source.rows("t")}
 
     def follow(self, open_reader: Callable[[], Reader], state: dict[int, Row], position: Position) -> Position:
-        end: Position = plain(open_reader().position())
-        replay(state, self.changes(open_reader, position, end))
-        open_reader().forget(end)
+        with closing(open_reader()) as reader:
+            end: Position = plain(reader.position())
+            replay(state, self.changes(open_reader, position, end))
+            reader.forget(end)
         return end
 
 
@@ -466,7 +482,7 @@ FIELDS = fields(("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64
 
 
 def write_of(
-    changes: Sequence[tuple[Op, Row] | tuple[Op, Row, Row | None]],
+    changes: Changes,
     *,
     first: int = 0,
     namespace: str = "main.t",
@@ -519,13 +535,15 @@ SAMPLES: dict[str, pa.Array[Any]] = {
     "null": pa.nulls(1),
 }
 """One value of every Arrow type that messages have."""
+REFUSED = object()
+"""For a value that a destination cannot hold, and says so."""
 
 
 class WriterContract(ABC):
     """What every writer promises."""
 
     stored: ClassVar[Mapping[str, Any]]
-    """For every name in SAMPLES, what `Destination.rows` gives of it."""
+    """For every name in SAMPLES, what `Destination.rows` gives of it, or REFUSED."""
 
     @pytest.fixture
     @abstractmethod
@@ -618,6 +636,10 @@ class WriterContract(ABC):
         column = SAMPLES[name]
         data = pa.StructArray.from_arrays([pa.array([1], pa.int64()), column], names=["id", "value"])
         message = write_of([(Op.INSERT, row(1))]).with_column("data", data)
+        if self.stored[name] is REFUSED:
+            with pytest.raises(TailraceError, match="value"):
+                self.deliver(open_writer, message)
+            return
         self.deliver(open_writer, message)
         assert [entry["value"] for entry in destination.rows("main.t")] == [self.stored[name]]
 
@@ -706,3 +728,262 @@ class KeyedWriterContract(WriterContract):
         assert caught.value.code == "destination.refused"
         assert "main.t" in caught.value.what
         assert "71" in caught.value.what
+
+
+class FrameDestination(Destination):
+    """A destination whose writer gets DataFrames."""
+
+    def state(self, namespace: str, key: tuple[str, ...]) -> list[Row]:
+        """What is there now, one row per key; of a history what its users would make of it."""
+        return self.rows(namespace)
+
+    @abstractmethod
+    def trace(self, namespace: str) -> object:
+        """Something that changes with everything that is written, be it what was there before."""
+
+
+class Frames:
+    """Delivers to a destination as a pipeline does: each batch by a writer made anew, which was told of all fields."""
+
+    def __init__(self, destination: FrameDestination, spark: SparkSession) -> None:
+        self._destination = destination
+        self._spark = spark
+        self._known: dict[str, pa.Schema] = {}
+
+    def deliver(
+        self,
+        messages: Messages,
+        *,
+        upto: int | None = None,
+        copy: int | None = None,
+        rewound: int = PASSED,
+        change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
+    ) -> None:
+        """Messages that are all of their namespace up to `upto`, or up to the last of them."""
+        offsets: list[Any] = messages.offsets().to_pylist() or [upto]
+        typed = TypedFrame(messages.namespace, messages.key, change(self.frame(messages)), keeps_keys=True)
+        evolution = Evolution(SchemaPolicy.EVOLVE, dict(self._known))
+        writing = FrameWriting(self._destination.options(), evolution, Passing(rewound=rewound))
+        end = offsets[-1] if upto is None else upto
+        try:
+            writing.write(typed, None if copy is None else Offset(copy), Offset(offsets[0]), Offset(end))
+        finally:
+            writing.close()
+        self._known = evolution.known
+
+    def applied(self, namespace: str = "main.t") -> Offset | None:
+        """What a writer made anew says."""
+        opened: Any = self._destination.options().open()
+        writer: FrameWriter = opened
+        try:
+            return writer.applied(namespace)
+        finally:
+            writer.close()
+
+    def frame(self, messages: Messages) -> DataFrame:
+        """Messages as functions get them, in several partitions and in no order."""
+        before = messages.before
+        was = pa.struct([pa.field("_", pa.string())]) if before is None else spark_type(before.type)
+        schema = frame_schema(spark_type(messages.data.type), was)
+        rows = pa.Table.from_batches([conform(messages, schema)])
+        backwards = rows.take(pa.array(range(len(messages) - 1, -1, -1), pa.int64()))
+        return self._spark.createDataFrame(backwards, spark_schema(schema)).repartition(2)
+
+
+class FrameWriterContract(ABC):
+    """What every writer of DataFrames promises, be it of a state or of a history."""
+
+    stored: ClassVar[Mapping[str, Any]]
+    """For every name in SAMPLES, what `FrameDestination.state` gives of it."""
+    story: ClassVar = KeyedWriterContract.story
+    outcome: ClassVar = KeyedWriterContract.outcome
+
+    @pytest.fixture
+    @abstractmethod
+    def destination(self) -> Any:
+        """A `FrameDestination` with nothing in it."""
+
+    @pytest.fixture
+    def frames(self, destination: FrameDestination, spark: SparkSession) -> Frames:
+        return Frames(destination, spark)
+
+    def state(self, destination: FrameDestination, namespace: str = "main.t", key: tuple[str, ...] = KEY) -> list[Row]:
+        return sorted(destination.state(namespace, key), key=str)
+
+    def test_the_last_change_of_a_key_stays(self, destination: FrameDestination, frames: Frames) -> None:
+        """Whatever the order of the rows, once and again: when the offset was lost, and when an operator rewinds."""
+        assert frames.applied() is None
+        frames.deliver(write_of(self.story, first=40))
+        assert self.state(destination) == list(self.outcome)
+        assert frames.applied() == 50
+        assert frames.applied("main.other") is None
+        trace = destination.trace("main.t")
+        frames.deliver(write_of(self.story, first=40))
+        assert destination.trace("main.t") == trace, "what the destination had was written again"
+        frames.deliver(write_of(self.story, first=40), rewound=50)
+        assert self.state(destination) == list(self.outcome)
+        assert destination.trace("main.t") != trace
+
+    def test_no_messages_make_the_table(self, destination: FrameDestination, frames: Frames) -> None:
+        frames.deliver(write_of([(Op.INSERT, row(1))]).slice(0, 0), upto=7)
+        assert frames.applied() == 7
+        assert destination.rows("main.t") == []
+        frames.deliver(write_of([(Op.INSERT, row(1))], first=8), upto=9)
+        assert frames.applied() == 9
+        assert self.state(destination) == [row(1)]
+
+    def test_a_restart_in_the_middle_is_the_same(self, destination: FrameDestination, frames: Frames) -> None:
+        """The offset was lost after the first batch, and the second one has other borders."""
+        everything = write_of(self.story)
+        frames.deliver(everything.slice(0, 5))
+        frames.deliver(everything.slice(0, 8))
+        frames.deliver(everything.slice(8, 3))
+        assert self.state(destination) == list(self.outcome)
+        assert frames.applied() == 10
+
+    def test_a_batch_that_fails_leaves_nothing(self, destination: FrameDestination, frames: Frames) -> None:
+        """One of its tasks has written its rows when another one fails."""
+        frames.deliver(write_of([(Op.INSERT, row(1, "one")), (Op.INSERT, row(2, "two"))]))
+        changes = write_of([(Op.UPDATE, row(1, "changed")), (Op.DELETE, row(2)), (Op.INSERT, row(3))], first=2)
+        with pytest.raises(TailraceError) as caught:
+            frames.deliver(changes, change=lambda frame: failing(frame, at=4))
+        assert caught.value.code == "destination.refused"
+        assert self.state(destination) == [row(1, "one"), row(2, "two")]
+        assert frames.applied() == 1
+        frames.deliver(changes)
+        assert self.state(destination) == [row(1, "changed"), row(3)]
+
+    def test_a_copy_then_changes_then_a_copy(self, destination: FrameDestination, frames: Frames) -> None:
+        """A copy comes in several batches and may be told to be one; a second one replaces the rows of the first."""
+        frames.deliver(write_of([(Op.INSERT, row(1)), (Op.INSERT, row(2))], first=1), copy=0)
+        frames.deliver(write_of([(Op.INSERT, row(3)), (Op.INSERT, row(4))], first=3), copy=0)
+        frames.deliver(write_of([(Op.UPDATE, row(1, "new")), (Op.DELETE, row(2))], first=5))
+        assert self.state(destination) == [row(1, "new"), row(3), row(4)]
+        frames.deliver(write_of([(Op.INSERT, row(3, "again")), (Op.INSERT, row(5))], first=9), copy=8)
+        assert self.state(destination) == [row(1, "new"), row(3, "again"), row(4), row(5)]
+
+    def test_fields_come_widen_and_go(self, destination: FrameDestination, frames: Frames) -> None:
+        """No value is lost or changed on the way, and all rows have like columns."""
+        id_, whole = ("id", pa.int64()), ("v", pa.int64())
+        narrow = fields(id_, whole, ("deep", pa.struct([whole])))
+        one, two = plain([{"id": number, "v": number, "deep": {"v": number}} for number in (1, 2)])
+        frames.deliver(write_of([(Op.INSERT, one), (Op.INSERT, two)], schema=narrow))
+        real = ("v", pa.float64())
+        deep = pa.struct([real, ("w", pa.string())])
+        wide = fields(id_, real, ("deep", deep), ("note", pa.string()), ("local", pa.timestamp("us")))
+        local = datetime(2024, 2, 29, 12, 30)
+        three = {"id": 3, "v": 2.5, "deep": {"v": 0.5, "w": "new"}, "note": "new", "local": local}
+        frames.deliver(write_of([(Op.INSERT, three)], first=2, schema=wide))
+        rest = {"note": None, "local": None}
+        one, two = ({**old, "deep": {**old["deep"], "w": None}, **rest} for old in (one, two))
+        assert self.state(destination) == [one, two, three]
+        gone: Changes = [(Op.INSERT, {"id": 4, "v": 4}), (Op.DELETE, {"id": 1})]
+        frames.deliver(write_of(gone, first=3, schema=fields(id_, whole)))
+        found = [two, three, {"id": 4, "v": 4.0, "deep": None, **rest}]
+        assert self.state(destination) == found
+        text = fields(id_, ("v", pa.string()))
+        frames.deliver(write_of([(Op.INSERT, {"id": 5, "v": "five"})], first=5, schema=text))
+        texts = self.state(destination)
+        assert texts.pop() == {"id": 5, "v": "five", "deep": None, **rest}
+        assert [{**entry, "v": float(entry["v"])} for entry in texts] == found
+
+    def test_a_value_that_a_wider_type_would_change(self, destination: FrameDestination, frames: Frames) -> None:
+        """It stops the writer."""
+        id_, large = ("id", pa.int64()), 2**53 + 1
+        frames.deliver(write_of([(Op.INSERT, {"id": 1, "v": large})], schema=fields(id_, ("v", pa.int64()))))
+        with pytest.raises(TailraceError) as caught:
+            half = [(Op.INSERT, {"id": 2, "v": 0.5})]
+            frames.deliver(write_of(half, first=1, schema=fields(id_, ("v", pa.float64()))))
+        assert caught.value.code == "schema.changed"
+        assert "field v" in caught.value.what
+        assert self.state(destination) == [{"id": 1, "v": large}]
+        assert frames.applied() == 0
+
+    def test_every_type(self, destination: FrameDestination, frames: Frames) -> None:
+        """When the table is made, and when it is there."""
+        columns = [pa.array([1], pa.int64()), *SAMPLES.values()]
+        data = pa.StructArray.from_arrays(columns, names=["id", *SAMPLES])
+        for first in (0, 1):
+            frames.deliver(write_of([(Op.INSERT, row(1))], first=first).with_column("data", data))
+            (found,) = self.state(destination)
+            assert {name: found.get(name) for name in SAMPLES} == dict(self.stored)
+
+    def test_hostile_names(self, destination: FrameDestination, frames: Frames) -> None:
+        """As tables, columns and keys; some are those of columns that messages have."""
+        names = (*HOSTILE_NAMES, "offset", "op", "data", "before")
+        schema = fields(*[(name, pa.string()) for name in names], ("value", pa.int64()))
+        namespace = "main." + " ".join(HOSTILE_NAMES)
+        frames.deliver(write_of([(Op.INSERT, row(1))], namespace="main.canary"))
+        rows = [{**dict.fromkeys(names, at), "value": 1} for at in ("a", "b", "c")]
+        inserts = write_of([(Op.INSERT, each) for each in rows], namespace=namespace, schema=schema, key=names)
+        frames.deliver(inserts)
+        assert self.state(destination, namespace, names) == rows
+        changes: Changes = [
+            (Op.UPDATE, {**rows[0], "value": 2}, rows[0]),
+            (Op.DELETE, rows[1]),
+            (Op.UPDATE, rows[1], rows[2]),
+        ]
+        frames.deliver(write_of(changes, first=3, namespace=namespace, schema=schema, key=names))
+        assert self.state(destination, namespace, names) == [{**rows[0], "value": 2}, rows[1]]
+        assert self.state(destination, "main.canary") == [row(1)]
+
+    def test_names_never_become_paths(self, destination: FrameDestination, frames: Frames, tmp_path: Path) -> None:
+        """A namespace that looks like a path is refused; one that readers of directories would pass over is not."""
+        frames.deliver(write_of([(Op.INSERT, row(1))]))
+        before = set(tmp_path.iterdir())
+        for namespace in ("../beside", "..", "main/t", f"{tmp_path}/beside", "main\\t"):
+            with pytest.raises(TailraceError) as caught:
+                frames.deliver(write_of([(Op.INSERT, row(1))], namespace=namespace))
+            assert caught.value.code == "name.invalid"
+        for namespace in ("_hidden", ".hidden", "日本" * 40):
+            frames.deliver(write_of([(Op.INSERT, row(1))], namespace=namespace))
+            assert self.state(destination, namespace) == [row(1)]
+        assert set(tmp_path.iterdir()) == before
+        assert self.state(destination) == [row(1)]
+
+
+class KeyedFrameWriterContract(FrameWriterContract):
+    """What writers of DataFrames promise that hold the current state by key."""
+
+    def test_an_update_without_all_fields_keeps_the_others(self, destination: FrameDestination, frames: Frames) -> None:
+        frames.deliver(write_of([(Op.INSERT, row(1, "kept", 1.0)), (Op.INSERT, row(2, "gone", 1.0))]))
+        part = fields(("id", pa.int64()), ("amount", pa.float64()))
+        again = {"id": 2, "amount": 3.0}
+        changes: Changes = [(Op.UPDATE, {"id": 1, "amount": 2.0}), (Op.DELETE, {"id": 2}), (Op.INSERT, again)]
+        frames.deliver(write_of(changes, first=2, schema=part))
+        assert self.state(destination) == [row(1, "kept", 2.0), row(2, None, 3.0)]
+
+    def test_deleting_what_is_not_there(self, destination: FrameDestination, frames: Frames) -> None:
+        frames.deliver(write_of([(Op.DELETE, row(1))]))
+        assert self.state(destination) == []
+        frames.deliver(write_of([(Op.INSERT, row(1)), (Op.DELETE, row(2))], first=1))
+        assert self.state(destination) == [row(1)]
+
+    def test_a_key_with_null_names_no_row(self, destination: FrameDestination, frames: Frames) -> None:
+        """Neither in a change nor in a copy. A row that had such a key before was never written."""
+        key = ("id", "name")
+        for copy in (None, 0):
+            with pytest.raises(TailraceError) as caught:
+                frames.deliver(write_of([(Op.INSERT, row(1)), (Op.INSERT, row(2, None))], first=1, key=key), copy=copy)
+            assert caught.value.code == "destination.refused"
+            assert "NULL in its key column name" in caught.value.what
+        frames.deliver(write_of([(Op.INSERT, row(1)), (Op.UPDATE, row(2), row(2, None))], first=1, key=key))
+        assert self.state(destination, key=key) == [row(1), row(2)]
+
+    def test_without_a_key_only_inserts(self, destination: FrameDestination, frames: Frames) -> None:
+        frames.deliver(write_of([(Op.INSERT, row(1)), (Op.INSERT, row(1))], key=()))
+        frames.deliver(write_of([(Op.INSERT, row(1))], first=2, key=()))
+        assert self.state(destination, key=()) == [row(1), row(1), row(1)]
+        with pytest.raises(TailraceError) as caught:
+            frames.deliver(write_of([(Op.INSERT, row(1)), (Op.DELETE, row(1)), (Op.DELETE, row(1))], first=70, key=()))
+        assert caught.value.code == "destination.refused"
+        assert "main.t" in caught.value.what
+        assert "71" in caught.value.what
+
+
+def failing(frame: DataFrame, at: int) -> DataFrame:
+    """The same rows, but the task that comes to one of them fails."""
+    from pyspark.sql import functions as sql
+
+    is_bad = frame["offset"] == at
+    return frame.withColumn("op", sql.when(is_bad, sql.raise_error(sql.lit("broken"))).otherwise(frame["op"]))

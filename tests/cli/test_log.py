@@ -65,6 +65,7 @@ def test_show_a_range_and_a_selection(tailrace: Tailrace, shop: Path) -> None:
     assert shown(2, 5) == [2, 3, 4, 5]
     assert shown(0, 9, "--namespace", "/items/") == [1, 3, 5, 7, 9]
     assert shown(0, 9, "--destination", "warehouse") == [4]
+    assert shown("--namespace", "/items/") == [1, 3, 5, 7, 9]
     assert tailrace("log", "show", 3, "--json").json == {
         "offset": 3,
         "timestamp": "2023-11-14T22:13:23+00:00",
@@ -85,6 +86,7 @@ def test_show_a_range_and_a_selection(tailrace: Tailrace, shop: Path) -> None:
     ("arguments", "status", "code", "says"),
     [
         (("log", "show", 10), 2, "log.past_end", "the newest is 9"),
+        (("log", "show"), 2, "input.invalid", "which messages"),
         (("log", "show", 3, 99), 2, "log.past_end", "the newest is 9"),
         (("log", "show", 5, 2), 2, "log.bad_range", "backwards"),
         (("log", "show", 0, "--namespace", "("), 2, "input.invalid", "regular expression"),

@@ -91,3 +91,11 @@ def test_for_people(tailrace: Tailrace) -> None:
 def test_nothing_to_read(tailrace: Tailrace) -> None:
     Path("in.json").write_text("{}")
     assert "no namespace that the pipeline reads" in tailrace("plan", "shop.yml").out
+
+
+def test_what_cannot_be_read_is_told(tailrace: Tailrace) -> None:
+    Path("in.json").write_text(json.dumps({"main.a/b": [], "temp.a/b": [], "main.orders": []}))
+    assert tailrace("plan", "shop.yml", "--json").json["left_out"] == {"main.a/b": "it has a slash"}
+    out = tailrace("plan", "shop.yml").out
+    assert "main.a/b: left out: it has a slash\n" in out
+    assert "temp.a/b" not in out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,11 +15,14 @@ import pytest
 
 from tailrace.deliver.deadletter import dead_letters
 from tailrace.deliver.trouble import Trouble, TroubleFile
+from tailrace.errors import Place, TailraceError
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.log.operator import Operator
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Message, Micros, Mode, Offset, Op
+from tailrace.pipeline.failures import Failures
+from tailrace.pipeline.names import READING, RUN
 from tailrace.source.bookmark import bookmark
 from tailrace.source.phase import Phase, Progress, TableProgress
 from tests.cli.conftest import Tailrace
@@ -117,6 +121,69 @@ def test_a_writer_that_failed(tailrace: Tailrace, log: None) -> None:
     text = tailrace("status", "shop.yml").out
     assert "writer all could not write offset 5: no such" in text
     assert "\x1b" not in text
+
+
+def test_how_the_parts_failed_last(tailrace: Tailrace, log: None) -> None:
+    """Also errors that are about no message: each with its cure, until the part does well again."""
+    failures = Failures("log")
+    Path("log/run").mkdir()
+    failures.note(READING, TailraceError("source.unreachable", "no such\x1b[2J file", hint="make the file"))
+    failures.note("all", TailraceError("destination.unreachable", "no route", place=Place("all.json"), hint="mend it"))
+    failures.note(RUN, TailraceError("spark.unavailable", "there is no Java", hint="install it\nor not"))
+    found, first, second = statuses(tailrace)
+    assert (first["state"], second["state"], second["failure"]) == ("stopped", "not running", None)
+    assert first["failure"]["error"] == {
+        "code": "destination.unreachable",
+        "message": "no route",
+        "file": "all.json",
+        "byte": None,
+        "offset": None,
+        "next": "mend it",
+    }
+    assert 0 <= time.time() - first["failure"]["at_s"] < 60
+    assert found["reader"]["failure"]["error"]["next"] == "make the file"
+    assert found["failure"]["error"]["code"] == "spark.unavailable"
+    text = tailrace("status", "shop.yml").out
+    assert re.search(
+        r"writer all failed [\d.]+ \w+ ago:\n  error destination.unreachable: no route \(all.json\)\n    next: mend it",
+        text,
+    )
+    assert re.search(r"reader shelf \S+nowhere.json failed [\d.]+ \w+ ago:\n  error source.unreachable: no such", text)
+    assert re.search(
+        r"the last run failed [\d.]+ \w+ ago:\n  error spark.unavailable: there is no Java\n    next: install it\n",
+        text,
+    )
+    assert "\x1b" not in text
+
+    failures.clear("all", READING, RUN)
+    found, first, _ = statuses(tailrace)
+    assert (found["failure"], found["reader"]["failure"], first["failure"], first["state"]) == (
+        None,
+        None,
+        None,
+        "not running",
+    )
+
+
+def test_a_writer_that_runs_again_after_a_failure(tailrace: Tailrace, log: None) -> None:
+    Path("log/run").mkdir()
+    Failures("log").note("all", TailraceError("destination.unreachable", "no route", hint="mend it"))
+    with CommitLog.open("log"), ConsumerSession(Consumers("log"), "all"):
+        _, first, _ = statuses(tailrace)
+    assert (first["state"], first["failure"]["error"]["code"]) == ("running", "destination.unreachable")
+
+
+def test_a_failure_is_told_once_with_its_commands(tailrace: Tailrace, log: None) -> None:
+    Path("log/run").mkdir()
+    TroubleFile("log", "all").write(Trouble(5, 9, "no such table", time.time(), is_single=True))
+    Failures("log").note(
+        "all", TailraceError("destination.refused", "stopped before offset 5", hint="look\nretry\nack")
+    )
+    text = tailrace("status", "shop.yml").out
+    assert text.count("writer all") == 1
+    assert "    next: look\n          retry\n          ack\n" in text
+    Operator(Consumers("log")).acknowledge("all", 5, reason="for a test")
+    assert statuses(tailrace)[1]["failure"] is None
 
 
 def test_a_failure_that_was_acknowledged(tailrace: Tailrace, log: None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tailrace.deliver.delivery import Delivery
+from tailrace.deliver.delivery import Delivery, DeliveryStats
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
@@ -29,12 +29,19 @@ def log(tmp_path: Path) -> Iterator[CommitLog]:
 
 
 @pytest.fixture
-def deliver(log: CommitLog, spark: SparkSession) -> Deliver:
+def stats() -> dict[str, DeliveryStats]:
+    """What each writer has done when it ran last."""
+    return {}
+
+
+@pytest.fixture
+def deliver(log: CommitLog, spark: SparkSession, stats: dict[str, DeliveryStats]) -> Deliver:
     """Run one writer until it has everything that is in the log, or fails. Gives what it said; raises its error."""
 
     def run(spec: WriteSpec) -> list[str]:
         said: list[str] = []
         delivery = Delivery(spec, log, lambda: spark, stop=threading.Event(), report=said.append)
+        stats[spec.name] = delivery.stats
         delivery.open()
         delivery.until = log.next_offset
         try:

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+from tailrace.adaptor.console.options import ConsoleWriterOptions
+from tailrace.adaptor.files.options import FilesWriterOptions
 from tailrace.adaptor.lake.options import LakeWriterOptions
 from tailrace.deliver.trouble import TroubleFile
 from tailrace.errors import TailraceError
-from tailrace.log.batch import Batch, rows_of, with_key
+from tailrace.log.batch import Batch, batch_of, rows_of, with_key
 from tailrace.log.commitlog import CommitLog
+from tailrace.log.documents import json_field
 from tailrace.message import Message, Micros, Mode, Op
 from tailrace.pipeline.spec import SchemaPolicy, WriteSpec
 from tailrace.transform import omit, python, rename, sql
 from tests.deliver.conftest import Deliver, failure, position
-from tests.deliver.notebook import NotebookOptions
+from tests.deliver.notebook import Notebook, NotebookOptions, commits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAR = sql("SELECT * FROM messages")
 
 
 def append(log: CommitLog, *changes: tuple[Op, dict[str, Any]], mode: Mode = Mode.SYNC, **more: Any) -> None:
@@ -125,6 +134,26 @@ def test_new_fields_and_wider_types_reach_the_lake(log: CommitLog, deliver: Deli
     assert any("field v was int64, is now double" in line for line in said)
 
 
+def test_blobs_stay_blobs_when_other_values_come(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:
+    """Such values are JSON in the log, of a whole batch at a time, be it by itself or among others."""
+    blob = b"\x00\xff"
+    mixed = ['{"$binary": "AP8="}', '"text"', '{"$text": "/w=="}', "2.5", None]
+
+    def append_mixed(first: int) -> None:
+        ids = pa.array(range(first, first + len(mixed)), pa.int64())
+        data = pa.StructArray.from_arrays([ids, pa.array(mixed)], fields=[pa.field("id", pa.int64()), json_field("v")])
+        log.append([batch_of("main.t", data, timestamp=Micros(1), key=["id"])])
+
+    insert(log, {"id": 1, "v": blob})
+    append_mixed(2)
+    deliver(lake_writer(tmp_path))
+    append_mixed(7)
+    deliver(lake_writer(tmp_path))
+
+    expected = [blob, b"text", b"\xff", b"2.5", None]
+    assert [row["v"] for row in current(tmp_path)] == [blob, *expected, *expected]
+
+
 def test_a_frozen_schema_stops_the_writer(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:
     spec = lake_writer(tmp_path, on_schema_change=SchemaPolicy.FREEZE)
     insert(log, {"id": 1, "v": 1})
@@ -142,12 +171,13 @@ def test_discarded_fields_are_reported(log: CommitLog, deliver: Deliver, tmp_pat
     spec = lake_writer(tmp_path, on_schema_change=SchemaPolicy.DISCARD)
     insert(log, {"id": 1, "v": 1})
     deliver(spec)
-    insert(log, {"id": 2, "v": 2, "w": "new"})
+    insert(log, {"id": 2, "v": "2", "w": "new"}, {"id": 3, "v": "three", "w": None})
 
     said = deliver(spec)
 
-    assert current(tmp_path) == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+    assert current(tmp_path) == [{"id": 1, "v": 1}, {"id": 2, "v": 2}, {"id": 3, "v": None}]
     assert any("field w is new and left out" in line for line in said)
+    assert "lake: main.t: 1 values of v discarded in offsets 1 to 2" in said
 
 
 def test_a_function_that_fails_stops_before_its_message(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:
@@ -193,3 +223,72 @@ def test_copies_of_a_table_do_not_add_up(log: CommitLog, deliver: Deliver, tmp_p
     deliver(lake_writer(tmp_path))
 
     assert [row["v"] for row in current(tmp_path)] == ["second"] * 30 + ["first"] * 20
+
+
+def test_a_message_at_fault_repeats_none_of_the_others(
+    log: CommitLog, deliver: Deliver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not even where the destination does not know what it has."""
+    spec = WriteSpec("terminal", "console", ConsoleWriterOptions(format="json"))
+    insert(log, *[{"id": number, "v": "good"} for number in range(3)])
+    moments = pa.StructArray.from_arrays([pa.array([1, 2], pa.timestamp("ns"))], names=["at"])
+    log.append([batch_of("main.u", moments, timestamp=Micros(1))])
+    assert failure(deliver, spec).code == "schema.changed"
+    capsys.readouterr()
+
+    error = failure(deliver, spec)
+
+    assert "stopped before offset 3" in error.what
+    assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [0, 1, 2]
+
+
+def odd(frame: DataFrame) -> DataFrame:
+    return frame.where("data.id % 2 = 1").select("offset", "op", "data", "_originals")
+
+
+def test_values_of_several_types_pass_through_frames(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:
+    """What a function does not touch stays as it is, whatever it is called; what it changes is text."""
+
+    def mixed(first: int, values: list[str | None]) -> None:
+        ids = pa.array(range(first, first + len(values)), pa.int64())
+        data = pa.StructArray.from_arrays([ids, pa.array(values)], fields=[pa.field("id", pa.int64()), json_field("v")])
+        log.append([batch_of("main.t", data, timestamp=Micros(1), key=["id"])])
+
+    mixed(1, ["1", '"1"', '{"x": [1, "a"]}', None, "true"])
+    insert(log, {"id": 6, "v": 6.0}, {"id": 7, "v": 7.5})
+    insert(log, {"id": 8, "v": "eight"}, {"id": 9, "v": "nine"})
+    query = sql("SELECT id, v, v AS again, upper(v) AS w FROM messages WHERE v IS NULL OR v <> 'eight'")
+
+    def write(name: str, *functions: Any) -> list[dict[str, Any]]:
+        options = FilesWriterOptions.model_validate({"path": str(tmp_path / f"{name}.jsonl")})
+        deliver(WriteSpec(name, "files", options, through=functions))
+        return [json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+
+    values = {1: 1, 2: "1", 3: {"x": [1, "a"]}, 4: None, 5: True, 6: 6.0, 7: 7.5, 9: "nine"}
+    texts = ["1", "1", '{"X": [1, "A"]}', None, "TRUE", "6.0", "7.5", "NINE"]
+    expected = [{"id": id, "v": v, "b": v, "w": text} for (id, v), text in zip(values.items(), texts, strict=True)]
+    assert write("all", query, rename({"again": "b"})) == expected
+    assert write("odd", python(odd, frame=True), omit("w")) == [{"id": id, "v": values[id]} for id in (1, 3, 5, 7, 9)]
+
+
+class Counted(NotebookOptions):
+    """Notes how often it was opened."""
+
+    def open(self) -> Notebook:
+        with open(f"{self.path}.opened", "a", encoding="utf-8") as file:
+            file.write("once\n")
+        return super().open()
+
+
+def test_a_refused_message_is_no_failed_task(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:
+    """Spark would try such a task again, several times."""
+    insert(log, {"id": 1, "v": "a"}, {"id": 2, "v": "b"})
+    spec = WriteSpec("notes", "notebook", Counted(path=str(tmp_path / "notes"), poison=(1,)), through=(STAR,))
+
+    error = failure(deliver, spec)
+
+    assert "cannot stomach" in error.what
+    assert (tmp_path / "notes.opened").read_text() == "once\n"
+    again = failure(deliver, spec)
+    assert "stopped before offset 1" in again.what
+    assert commits(tmp_path / "notes") == [[0]]

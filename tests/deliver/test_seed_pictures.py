@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.deliver.delivery import DeliveryStats
 from tailrace.deliver.trouble import TroubleFile
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
@@ -98,13 +99,18 @@ def test_a_message_acknowledged_ahead_is_not_sent(log: CommitLog, deliver: Deliv
 
 
 @pytest.mark.parametrize("on_error", [OnError.DEAD_LETTER, OnError.SKIP])
-def test_messages_put_aside(log: CommitLog, deliver: Deliver, tmp_path: Path, on_error: OnError) -> None:
+def test_messages_put_aside(
+    log: CommitLog, deliver: Deliver, stats: dict[str, DeliveryStats], tmp_path: Path, on_error: OnError
+) -> None:
     append_keys(log, FAILURES)
     options = NotebookOptions(path=str(tmp_path / "c0"), poison=(3, 9))
     spec = WriteSpec("c0", "notebook", options, on_error=on_error)
 
-    deliver(spec)
+    said = deliver(spec)
 
+    fate = "skipped" if on_error is OnError.SKIP else "put aside"
+    assert [line.split(": ")[1] for line in said if fate in line] == [f"offset 3 {fate}", f"offset 9 {fate}"]
+    assert (stats["c0"].written.total(), stats["c0"].aside) == (14, 2)
     written = [offset for batch in commits(tmp_path / "c0") for offset in batch]
     assert written == [offset for offset in range(16) if offset not in (3, 9)]
     letters = [entry.message.data for entry in LogReader(log.directory).entries() if "dead" in entry.message.namespace]

@@ -17,7 +17,7 @@ read:
   shelf: {path: in.json, poll: 50ms, fields: [a, b]}
   namespace: main\..*
 write:
-  - sink: &end {path: "/elsewhere/out.json"}
+  - sink: &end {path: "-"}
     through:
       - omit: [email]
       - skip: {field: a.b, operator: ">", match: 10}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tailrace.transform import python, sql
+from tailrace.transform.options import Missing
 from tailrace.transform.python import PythonFrame
 from tests.log.refusals import refused
 
@@ -36,8 +37,8 @@ def collected(frame: DataFrame) -> dict[int, Any]:
     return {row["offset"]: row["data"] and row["data"].asDict(recursive=True) for row in frame.collect()}
 
 
-def applied(query: str, frame: DataFrame) -> DataFrame:
-    return sql(query).apply_frame(frame)
+def applied(query: str, frame: DataFrame, missing: Missing = "ignore") -> DataFrame:
+    return sql(query, missing=missing).apply_frame(frame, "shop.orders")
 
 
 def test_fields_are_selected_and_rows_filtered(frame: DataFrame) -> None:
@@ -105,19 +106,46 @@ def test_no_rows(frame: DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "row"),
+    [
+        ("SELECT id, nope AS n, m.nope, price * far.away AS far FROM messages m WHERE m.`x.y` IS NULL", {"far": None}),
+        ("SELECT id, far.away, far.near, address.zip, address.geo.x FROM messages", {"zip": None, "x": None}),
+        ("SELECT id, nope FROM messages WHERE coalesce(messages.nope, 'there') = 'there'", {}),
+    ],
+)
+def test_fields_that_a_namespace_lacks(
+    frame: DataFrame, query: str, row: dict[str, None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are NULL, and a column that is nothing else is not there: an update must not make it NULL."""
+    for _ in range(2):
+        assert collected(applied(f"{query} AND id = 1" if "WHERE" in query else query, frame))[100] == {"id": 1, **row}
+    told = [record.getMessage() for record in caplog.records]
+    assert told and len(told) == len(set(told))
+    assert all("shop.orders has no field" in line for line in told)
+
+
+def test_a_lacking_field_beside_a_star(frame: DataFrame) -> None:
+    after = applied("SELECT *, nope FROM messages WHERE lower(nope) IS NULL", frame)
+    assert collected(after) == collected(frame)
+    assert collected(applied("SELECT nope FROM messages WHERE id = 1", frame)) == {100: {"nope": None}}
+
+
+@pytest.mark.parametrize(
     ("query", "why"),
     [
         ("SELECT nope FROM messages", "nope"),
+        ("SELECT nofunction(id) FROM messages", "UNRESOLVED_ROUTINE"),
         ("SELECT id, price AS id FROM messages", "same name"),
         ("SELECT id id id FROM messages", "PARSE_SYNTAX_ERROR"),
         ("SELECT bit_xor(id) FROM messages", "MISSING_GROUP_BY"),
     ],
 )
-def test_queries_that_fail_say_why(frame: DataFrame, query: str, why: str) -> None:
+def test_queries_that_fail_say_why(frame: DataFrame, query: str, why: str, capfd: pytest.CaptureFixture[str]) -> None:
     with refused("function.failed", saying=why) as refusal:
-        applied(query, frame)
+        applied(query, frame, "error")
     assert "\n" not in refusal.value.what
     assert query in refusal.value.what
+    assert capfd.readouterr().err == "", "Spark told it, too"
 
 
 def cheap(frame: DataFrame) -> DataFrame:
@@ -129,7 +157,7 @@ def test_own_function_on_a_frame(frame: DataFrame) -> None:
     itself = python(cheap, frame=True)
     assert isinstance(itself, PythonFrame)
     for function in (by_name, itself):
-        assert list(collected(function.apply_frame(frame))) == [100]
+        assert list(collected(function.apply_frame(frame, "shop.orders"))) == [100]
 
 
 @pytest.mark.parametrize(
@@ -145,4 +173,4 @@ def test_own_function_that_goes_wrong(frame: DataFrame, function: Callable[[Any]
     made = python(function, frame=True)
     assert isinstance(made, PythonFrame)
     with refused("function.failed", saying=why):
-        made.apply_frame(frame)
+        made.apply_frame(frame, "shop.orders")

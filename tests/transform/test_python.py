@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tailrace.deliver.messages import Messages
+from tailrace.log.documents import is_json
 from tailrace.transform import python
 from tailrace.transform.contract import FrameFunction, Function
-from tailrace.transform.fields import is_json
 from tailrace.transform.python import Python, PythonFrame
 from tailrace.transform.results import CHUNK_ROWS
 from tests.log.refusals import refused

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    model_validator,
+)
 
 from tailrace.errors import TailraceError
+from tailrace.masking import keep_secret
 from tailrace.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -37,6 +48,8 @@ Bytes = Annotated[int, Field(ge=1), _unit(parse_bytes)]
 def _absolute(path: str, info: ValidationInfo) -> str:
     if not path or "\0" in path:
         raise ValueError("a path must not be empty or have a NUL character")
+    if "://" in path and urlsplit(path).password:
+        raise ValueError("a path is shown to everybody and must have no password in it")
     if path == "-" or "://" in path:
         return path
     base = (info.context or {}).get("base") or os.getcwd()
@@ -52,6 +65,21 @@ class Options(BaseModel):
     """Base of everything that can be said in a pipeline file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="after")
+    def _has_been_made(self) -> Self:
+        self._keep_secrets()
+        return self
+
+    def __setstate__(self, state: Any) -> None:
+        """Options travel to tasks, which keep their secrets too."""
+        super().__setstate__(state)
+        self._keep_secrets()
+
+    def _keep_secrets(self) -> None:
+        for value in vars(self).values():
+            if isinstance(value, SecretStr):
+                keep_secret(value.get_secret_value())
 
 
 class Check(BaseModel):
@@ -69,6 +97,13 @@ class End(Options, ABC):
     @abstractmethod
     def where(self) -> str:
         """The place, for people; never a secret."""
+
+    def place(self) -> str | None:
+        """What ends of one pipeline must not share, None when they may. Here the file or directory `path`."""
+        path = getattr(self, "path", None)
+        if not isinstance(path, str) or path == "-":
+            return None
+        return path if "://" in path else os.path.realpath(path)
 
     def probe(self) -> list[Check]:
         """Look whether the place can be used, without changing it."""

@@ -21,4 +21,7 @@ def declared(field: pa.Field[Any]) -> str | None:
 
 def with_declared(field: pa.Field[Any], sql_type: str | None) -> pa.Field[Any]:
     """A field that says what it was declared as."""
-    return field if sql_type is None else field.with_metadata({**(field.metadata or {}), SQL_METADATA: sql_type})
+    if sql_type is None:
+        return field
+    metadata: dict[bytes | str, bytes | str] = {**(field.metadata or {}), SQL_METADATA: sql_type.encode()}
+    return field.with_metadata(metadata)

@@ -17,7 +17,7 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Probe Java, Spark, the log, the source and every destination; exit status 3 when something is bad."""
+    """Probe Java, Spark, the log, the source and every destination; exit status 1 when something is bad."""
     from tailrace.cli.show import printable
     from tailrace.pipeline.examination import probe_environment, probe_pipeline
     from tailrace.pipeline.load import load
@@ -34,4 +34,4 @@ def doctor(
             advice = f" ({check.cure})" if check.cure and check.ok else ""
             print(printable(f"{'ok ' if check.ok else 'bad'}  {check.what:<{width}}  {check.found}{cure}{advice}"))
     if not ok:
-        raise typer.Exit(Exit.ENVIRONMENT)
+        raise typer.Exit(Exit.RUNTIME)

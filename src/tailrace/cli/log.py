@@ -48,7 +48,10 @@ def oldest(log: LogOption, as_json: JsonOption = False) -> None:
 @app.command()
 def show(
     log: LogOption,
-    first: Annotated[int, typer.Argument(metavar="FROM", help="The first offset.", show_default=False)],
+    first: Annotated[
+        int | None,
+        typer.Argument(metavar="[FROM]", help="The first offset; with --namespace or --destination, all if left out."),
+    ] = None,
     last: Annotated[int | None, typer.Argument(metavar="[TO]", help="The last offset; FROM when left out.")] = None,
     namespace: NamespaceOption = None,
     destination: DestinationOption = None,
@@ -59,8 +62,13 @@ def show(
     from tailrace.log.selection import Selection
 
     reader = LogReader(log)
-    last = first if last is None else last
     newest = reader.next_offset - 1
+    if first is None:
+        if namespace is None and destination is None:
+            what = "nothing says which messages are wanted"
+            raise TailraceError("input.invalid", what, hint="tailrace log show FROM, or give --namespace")
+        first, last = reader.oldest, newest
+    last = first if last is None else last
     if max(first, last) > newest:
         what = f"offset {max(first, last)} is past the end of the log, the newest is {newest}"
         raise TailraceError("log.past_end", what, place=Place(reader.directory), hint="tailrace log current")

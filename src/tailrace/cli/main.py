@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import json
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 
 from tailrace import __version__
-from tailrace.cli import about, check, demo, doctor, init, log, offset, plan, rebuild, status, uninstall, verify
+from tailrace.cli import about, check, demo, doctor, init, log, offset, plan, rebuild, slot, status, uninstall, verify
 from tailrace.cli import run as run_command
-from tailrace.cli.report import report_lines
-from tailrace.errors import TailraceError
+from tailrace.cli.report import report_lines, report_object
+from tailrace.errors import Exit, TailraceError
 from tailrace.log.disk import disk_error
+from tailrace.masking import masked
 
 app = typer.Typer(
     name="tailrace",
@@ -26,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(log.app, name="log")
 app.add_typer(offset.app, name="offset")
+app.add_typer(slot.app, name="slot")
 app.command()(init.init)
 app.command()(about.about)
 app.command()(check.check)
@@ -62,20 +65,14 @@ def run() -> None:
         refused = disk_error(error, "reading", str(error.filename or "a file"))
         _report(refused)
         sys.exit(refused.exit_status)
+    except Exception:  # noqa: BLE001  a mistake of the program, or of somebody's adaptor, with all that Python knows
+        print(masked(traceback.format_exc()), file=sys.stderr, end="")
+        sys.exit(Exit.RUNTIME)
 
 
 def _report(error: TailraceError) -> None:
     """One object for programs, one sentence and the next command for people; always on stderr."""
     if "--json" in sys.argv:
-        place = error.place
-        described = {
-            "code": error.code,
-            "message": error.what,
-            "file": place.file if place else None,
-            "byte": place.byte if place else None,
-            "offset": place.offset if place else None,
-            "next": error.hint or None,
-        }
-        print(json.dumps({"error": described}), file=sys.stderr)
+        print(json.dumps({"error": report_object(error)}), file=sys.stderr)
     else:
         print(*report_lines(error), sep="\n", file=sys.stderr)

@@ -19,6 +19,9 @@ NamespaceOption = Annotated[
     str | None,
     typer.Option("--namespace", "-n", metavar="REGEX", help="Only namespaces in which this pattern is found."),
 ]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="The Spark master; the pipeline's, or this machine.")
+]
 DestinationOption = Annotated[str | None, typer.Option("--destination", help="Only messages for this destination.")]
 ConsumerArgument = Annotated[str, typer.Argument(metavar="CONSUMER", help="The consumer's name.", show_default=False)]
 

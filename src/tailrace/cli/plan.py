@@ -30,6 +30,7 @@ def plan(file: PipelineArgument, as_json: JsonOption = False) -> None:
 def _print(made: Plan) -> None:
     from rich.markup import escape
 
+    from tailrace.cli.show import printable
     from tailrace.cli.stat import table_console
 
     console = table_console()
@@ -40,6 +41,8 @@ def _print(made: Plan) -> None:
         console.print(_namespaces(made))
     else:
         console.print("the source has no namespace that the pipeline reads", highlight=False)
+    for name, why in made.left_out.items():
+        console.print(escape(printable(f"{name}: left out: {why}")), highlight=False, soft_wrap=True)
     console.print(_writers(made))
 
 

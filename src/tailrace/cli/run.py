@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailrace.cli.check import PipelineArgument
+from tailrace.cli.options import MasterOption
 from tailrace.errors import TailraceError
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def run(
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End when nothing is left to read or to deliver.")
     ] = False,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="The Spark master; this machine when left out.")
-    ] = None,
+    master: MasterOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much is told of what goes on inside.")] = LogLevel.WARNING,
 ) -> None:
@@ -64,7 +63,7 @@ def run(
         logger.addHandler(TalkHandler(talk))
         summary = run_pipeline(spec, until, watcher=talk, shutdown=shutdown, retry_hint=again)
     if shutdown.asked.is_set() and not summary.drained and not summary.errors:
-        what = f"not everything was delivered within {spec.shutdown_s:g} s of the signal; it is delivered next time"
+        what = "not everything was delivered before the end that was asked for; it is delivered next time"
         raise TailraceError("pipeline.stopped", what, hint=again)
     raise typer.Exit(_exit_status(summary))
 

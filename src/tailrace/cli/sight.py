@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.errors import TailraceError
 from tailrace.log.view import LogView
 from tailrace.message import Offset
-from tailrace.pipeline.run import READING
+from tailrace.pipeline.names import READING
 from tailrace.source.phase import Phase
 
 if TYPE_CHECKING:

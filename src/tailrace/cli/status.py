@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tailrace.cli.check import PipelineArgument
 from tailrace.cli.options import JsonOption
+from tailrace.cli.report import report_lines, report_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.table import Table
 
-    from tailrace.pipeline.status import LogStatus, PipelineStatus, WriterStatus
+    from tailrace.pipeline.failures import Failure
+    from tailrace.pipeline.status import LogStatus, PipelineStatus
 
 
 def status(file: PipelineArgument, as_json: JsonOption = False) -> None:
@@ -24,7 +27,7 @@ def status(file: PipelineArgument, as_json: JsonOption = False) -> None:
 
     found = find(load(file))
     if as_json:
-        print(json.dumps(asdict(found)))
+        print(json.dumps(asdict(found), default=report_object))
     else:
         _print(found)
 
@@ -43,9 +46,8 @@ def _print(found: PipelineStatus) -> None:
     if found.namespaces:
         console.print(_namespaces(found))
     console.print(_writers(found))
-    for writer in found.writers:
-        for line in _troubles(writer):
-            console.print(escape(printable(line)), highlight=False, soft_wrap=True)
+    for line in _troubles(found):
+        console.print(escape(printable(line)), highlight=False, soft_wrap=True)
 
 
 def _log_lines(log: LogStatus | None) -> Iterator[str]:
@@ -97,9 +99,24 @@ def _writers(found: PipelineStatus) -> Table:
     return table
 
 
-def _troubles(writer: WriterStatus) -> Iterator[str]:
-    if writer.invalidated is not None:
-        yield f"writer {writer.name} cannot go on: {writer.invalidated}"
-    if (trouble := writer.trouble) is not None:
-        which = f"offset {trouble.first}" if trouble.is_single else f"offsets {trouble.first} to {trouble.last}"
-        yield f"writer {writer.name} could not write {which}: {trouble.error}"
+def _troubles(found: PipelineStatus) -> Iterator[str]:
+    """What is wrong, each with its cure."""
+    if found.failure is not None:
+        yield from _failure("the last run", found.failure)
+    if found.reader.failure is not None:
+        yield from _failure(f"reader {found.reader.adaptor} {found.reader.where}", found.reader.failure)
+    for writer in found.writers:
+        if writer.invalidated is not None:
+            yield f"writer {writer.name} cannot go on: {writer.invalidated}"
+        if writer.failure is not None:
+            yield from _failure(f"writer {writer.name}", writer.failure)
+        elif (trouble := writer.trouble) is not None:
+            which = f"offset {trouble.first}" if trouble.is_single else f"offsets {trouble.first} to {trouble.last}"
+            yield f"writer {writer.name} could not write {which}: {trouble.error}"
+
+
+def _failure(who: str, failure: Failure) -> Iterator[str]:
+    from tailrace.units import show_seconds
+
+    yield f"{who} failed {show_seconds(max(0.0, time.time() - failure.at_s))} ago:"
+    yield from (f"  {line}" for line in report_lines(failure.error))

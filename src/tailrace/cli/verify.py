@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tailrace.cli.check import PipelineArgument
-from tailrace.cli.options import JsonOption, NamespaceOption
+from tailrace.cli.options import JsonOption, MasterOption, NamespaceOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,12 +32,15 @@ def verify(
     ] = False,
     as_json: JsonOption = False,
     namespace: NamespaceOption = None,
+    master: MasterOption = None,
 ) -> None:
     """Compare source and destinations row by row and print the keys that differ; exit status 1 when there are any."""
     from tailrace.namespace import namespace_pattern
     from tailrace.pipeline.load import load
 
     spec = load(file)
+    if master is not None:
+        spec = replace(spec, master=master)
 
     from tailrace.verify.verify import Scope
 

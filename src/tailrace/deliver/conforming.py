@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pyarrow as pa
@@ -12,8 +13,11 @@ import pyarrow.compute as pc
 from tailrace.deliver.messages import Messages
 from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP
-from tailrace.log.documents import JSON, TYPE_METADATA
+from tailrace.log.documents import is_json
 from tailrace.message import Op
+
+_CODED: Final = ({"$binary"}, {"$text"})
+"""What JSON has no word for, in base64: a blob, and text that is not UTF-8."""
 
 
 @cache
@@ -82,21 +86,35 @@ def fit(messages: Messages, name: str, column: pa.Array[Any], kind: pa.DataType)
 
 def _fit_child(messages: Messages, column: pa.Array[Any], at: int, wanted: pa.Field[Any]) -> pa.Array[Any]:
     child = pc.struct_field(column, [at])
-    is_json = (column.type.field(at).metadata or {}).get(TYPE_METADATA) == JSON
-    if is_json and pa.types.is_string(wanted.type):
-        return _plain_text(child)
+    if is_json(column.type.field(at)) and pa.types.is_string(wanted.type):
+        return plain_text(child)
+    if is_json(column.type.field(at)) and pa.types.is_binary(wanted.type):
+        return _plain_bytes(child)
     return fit(messages, wanted.name, child, wanted.type)
 
 
 def _has_json(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and any((entry.metadata or {}).get(TYPE_METADATA) == JSON for entry in kind)
+    return pa.types.is_struct(kind) and any(map(is_json, kind))
 
 
-def _plain_text(column: pa.Array[Any]) -> pa.Array[Any]:
+def plain_text(column: pa.Array[Any]) -> pa.Array[Any]:
     """Values stored as JSON, as text: a text without its quotes, anything else as it is written."""
     texts: list[Any] = column.to_pylist()
     plain = [orjson.loads(text) if text is not None and text.startswith('"') else text for text in texts]
     return pa.array(plain, pa.string())
+
+
+def _plain_bytes(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Values stored as JSON, as bytes: those of a blob or of a text, anything else as it is written."""
+    return pa.array([None if text is None else _bytes(text) for text in column.to_pylist()], pa.binary())
+
+
+def _bytes(text: str) -> bytes:
+    value = orjson.loads(text)
+    if isinstance(value, str):
+        return value.encode()
+    coded = next(iter(value.values())) if isinstance(value, dict) and value.keys() in _CODED else None
+    return b64decode(coded) if isinstance(coded, str) else text.encode()
 
 
 def _as_text(column: pa.Array[Any]) -> pa.Array[Any]:

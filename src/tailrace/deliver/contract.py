@@ -57,7 +57,8 @@ class Writer(Protocol):
 
     def prepare(self, target: Target) -> None:
         """Make room for what will come: create the table, add columns, widen types. Called before the first `write`
-        of a namespace and when its fields have changed. Never drops a column or a row."""
+        of a namespace, when its fields have changed, and, before `commit` alone, for one that has no rows. Never drops
+        a column or a row."""
 
     def write(self, messages: Messages) -> None:
         """Write messages of one namespace. Raises when any of them cannot be written."""
@@ -78,7 +79,7 @@ class FrameWriter(Protocol):
 
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
         """Write the messages of one namespace (columns as for functions), durably, together with the fact that all up
-        to `upto` was (I3)."""
+        to `upto` was (I3). Without any, the table is made."""
 
     def close(self) -> None:
         """Let go of everything."""

@@ -190,9 +190,14 @@ class Delivery:
             self._promise_file.write(self._promise)
         if stretch.written():
             delivered = self._route.deliver(stretch, self._promise, self._passing)
-            self.stats.written.update(delivered.written)
             self._learn(delivered)
+        self._announce(stretch)
         self._wrote_s = time.monotonic()
+
+    def _announce(self, stretch: Stretch) -> None:
+        if empties := stretch.announced():
+            for news in self._route.announce(empties, self._promise, Offset(stretch.end - 1)):
+                self._report(f"{self.spec.name}: {news}")
 
     def _fail(self, stretch: Stretch, error: TailraceError) -> None:
         """Keep what failed; whether to try again now is the user's choice."""
@@ -222,14 +227,16 @@ class Delivery:
 
     def _redeliver_singly(self, route: ColumnRoute, end: Offset) -> None:
         """One message at a time, in one task."""
-        receipt = route.deliver_singly(self._measure(end, U64_MAX), self._promise, self._passing)
+        stretch = self._measure(end, U64_MAX)
+        receipt = route.deliver_singly(stretch, self._promise, self._passing)
         if receipt is not None:
             self._put_aside(receipt["aside"])
-            self._learn(Delivered(Counter(), receipt["schemas"], receipt["news"]))
+            self._learn(Delivered(Counter(receipt["written"]), receipt["schemas"], receipt["news"]))
             self._acks.clear()
             if (refused := receipt["refused"]) is not None:
                 self._commit(Offset(refused["offset"]), now=True)
                 self._stop_at(refused, end)
+        self._announce(stretch)
 
     def _halve(self, end: Offset) -> None:
         """Deliver up to `end` through DataFrames, or one half after the other when that fails, down to the messages at
@@ -279,15 +286,17 @@ class Delivery:
         if not aside:
             return
         self.stats.aside += len(aside)
+        fate = "skipped" if self.spec.on_error is OnError.SKIP else "put aside"
         for refused in aside[:SHOWN]:
             what = TailraceError.decode(refused["error"]).what
-            self._report(f"{self.spec.name}: offset {refused['offset']} put aside: {what}")
+            self._report(f"{self.spec.name}: offset {refused['offset']} {fate}: {what}")
         if len(aside) > SHOWN:
-            self._report(f"{self.spec.name}: {len(aside) - SHOWN} more messages put aside")
+            self._report(f"{self.spec.name}: {len(aside) - SHOWN} more messages {fate}")
         if self.spec.on_error is OnError.DEAD_LETTER:
             self._log.append_messages(dead_letters(self.spec.name, aside))
 
     def _learn(self, delivered: Delivered) -> None:
+        self.stats.written.update(delivered.written)
         for news in delivered.news:
             self._report(f"{self.spec.name}: {news}")
         if any(self._promise.schemas.get(name) != schema for name, schema in delivered.schemas.items()):

@@ -12,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.deliver.conforming import plain_text
 from tailrace.deliver.messages import Messages
 from tailrace.errors import TailraceError
+from tailrace.log.documents import is_json, json_field
 from tailrace.pipeline.spec import SchemaPolicy
 
 
@@ -31,7 +33,7 @@ class Evolution:
         incoming = pa.schema(list(messages.data.type))
         first = messages.offsets()[0].as_py()
         kept = self.admit_fields(messages.namespace, incoming, first)
-        return messages if kept.equals(incoming) else self._cut(messages, kept)
+        return messages if kept.equals(incoming, check_metadata=True) else self._cut(messages, kept)
 
     def admit_fields(self, namespace: str, incoming: pa.Schema, first: int) -> pa.Schema:
         """Which of the fields that come from offset `first` on the writer may have, and of which type."""
@@ -58,11 +60,11 @@ class Evolution:
         fields = {entry.name: entry for entry in known}
         for entry in added:
             fields[entry.name] = entry
-            self._tell(f"{namespace}: new field {entry.name} ({entry.type})")
+            self._tell(f"{namespace}: new field {entry.name} ({_kind(entry)})")
         for entry in changed:
             before, wide = known.field(entry.name), wider(known.field(entry.name), entry)
-            if wide.type != before.type:
-                self._tell(f"{namespace}: field {entry.name} was {before.type}, is now {wide.type}")
+            if _kind(wide) != _kind(before):
+                self._tell(f"{namespace}: field {entry.name} was {_kind(before)}, is now {_kind(wide)}")
             fields[entry.name] = wide
         self.known[namespace] = pa.schema(list(fields.values()))
 
@@ -73,15 +75,18 @@ class Evolution:
         columns: list[pa.Array[Any]] = []
         for entry in kept:
             column = pc.struct_field(data, [places[entry.name]])
-            fitted = column if column.type == entry.type else _cast(column, entry.type)
-            if lost := fitted.null_count - column.null_count:
-                first, last = messages.offsets()[0].as_py(), messages.offsets()[-1].as_py()
-                self._tell(
-                    f"{messages.namespace}: {lost} values of {entry.name} discarded in offsets {first} to {last}"
-                )
+            fitted = _fitted(column, data.type.field(places[entry.name]), entry)
+            lost = fitted.null_count - column.null_count
+            first, last = messages.offsets()[0].as_py(), messages.offsets()[-1].as_py()
+            self.tell_discarded(messages.namespace, entry.name, lost, first, last)
             columns.append(fitted)
         mask: Any = data.is_null()
         return messages.with_column("data", pa.StructArray.from_arrays(columns, fields=list(kept), mask=mask))
+
+    def tell_discarded(self, namespace: str, name: str, lost: int, first: int, last: int) -> None:
+        """Values of a field did not fit its type."""
+        if lost:
+            self._tell(f"{namespace}: {lost} values of {name} discarded in offsets {first} to {last}")
 
     def _tell(self, news: str) -> None:
         if news not in self.news:
@@ -89,16 +94,22 @@ class Evolution:
 
 
 def _is_other(known: pa.Schema, entry: pa.Field[Any]) -> bool:
-    """Whether a field has another type; one that has no values yet has none."""
-    before = known.field(entry.name).type
-    return entry.type != before and not pa.types.is_null(entry.type)
+    """Whether a field has another type; one that has no values yet has none, and JSON holds what any text can."""
+    before = known.field(entry.name)
+    is_wider = is_json(entry) and not is_json(before)
+    return (entry.type != before.type or is_wider) and not pa.types.is_null(entry.type)
+
+
+def _kind(entry: pa.Field[Any]) -> str:
+    """A field's type for people."""
+    return "values of several types" if is_json(entry) else str(entry.type)
 
 
 def _frozen(
     namespace: str, first: int, known: pa.Schema, added: list[pa.Field[Any]], changed: list[pa.Field[Any]]
 ) -> TailraceError:
-    parts = [f"new field {entry.name} ({entry.type})" for entry in added]
-    parts += [f"field {entry.name} is {entry.type}, was {known.field(entry.name).type}" for entry in changed]
+    parts = [f"new field {entry.name} ({_kind(entry)})" for entry in added]
+    parts += [f"field {entry.name} is {_kind(entry)}, was {_kind(known.field(entry.name))}" for entry in changed]
     return TailraceError(
         "schema.changed",
         f"{namespace} has changed from offset {first} on: {'; '.join(parts)}; the schema is frozen",
@@ -107,7 +118,9 @@ def _frozen(
 
 
 def wider(known: pa.Field[Any], incoming: pa.Field[Any]) -> pa.Field[Any]:
-    """A field that holds the values of both; text when nothing else does."""
+    """A field that holds the values of both; text when nothing else does, JSON when one of them is."""
+    if is_json(known) or is_json(incoming):
+        return json_field(known.name)
     if known.type == incoming.type:
         return known
     try:
@@ -128,6 +141,13 @@ def encode_schemas(known: dict[str, pa.Schema]) -> dict[str, str]:
 def decode_schemas(told: dict[str, str]) -> dict[str, pa.Schema]:
     """The inverse of `encode_schemas`."""
     return {name: pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(text))) for name, text in told.items()}
+
+
+def _fitted(column: pa.Array[Any], field: pa.Field[Any], wanted: pa.Field[Any]) -> pa.Array[Any]:
+    """A column as a field wants it; what does not fit is null."""
+    if is_json(field) and not is_json(wanted) and pa.types.is_string(wanted.type):
+        return plain_text(column)
+    return column if column.type == wanted.type else _cast(column, wanted.type)
 
 
 def _cast(column: pa.Array[Any], wanted: pa.DataType) -> pa.Array[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,14 +12,16 @@ from pyarrow import ipc
 
 from tailrace.deliver.conforming import conform, frame_schema, ops_of
 from tailrace.deliver.gathering import gathered
-from tailrace.deliver.messages import Messages
+from tailrace.deliver.messages import Messages, no_messages
+from tailrace.deliver.originals import COLUMN, Marks, in_json, mark, marks_of, originals, originals_type, restored
 from tailrace.deliver.passing import Passing
 from tailrace.deliver.schemas import unified
 from tailrace.deliver.spilling import ReadSpill, SpillRange
 from tailrace.deliver.stretch import Share, divide
 from tailrace.deliver.task import ApplyRange, DeliverItem
 from tailrace.errors import TailraceError
-from tailrace.log.batch import TIMESTAMP, key_of
+from tailrace.log.batch import TIMESTAMP
+from tailrace.log.documents import is_json
 from tailrace.spark.tasks import run_tasks, telling_driver
 from tailrace.spark.types import arrow_schema, spark_schema, spark_type
 from tailrace.transform.chain import Chain
@@ -26,6 +29,7 @@ from tailrace.transform.contract import FrameFunction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from tailrace.transform.options import FunctionOptions
 
@@ -51,6 +55,7 @@ class Decode:
     read: Callable[[DeliverItem], Iterator[Messages]]
     items: tuple[DeliverItem, ...]
     schema: pa.Schema
+    originals: pa.StructType | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_driver():
@@ -58,7 +63,7 @@ class Decode:
                 numbers: list[Any] = batch.column(0).to_pylist()
                 for number in numbers:
                     for messages in gathered(self.read(self.items[number])):
-                        yield conform(messages, self.schema)
+                        yield _rows(messages, self.schema, self.originals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,10 @@ class FrameMaker:
     spill: str
     """A directory for what must wait."""
     passing: Passing = field(default_factory=Passing)
+    known: Mapping[str, pa.Schema] = field(default_factory=dict)
+    """What the writer knows of the fields, if they reach it as they come out of here."""
+    keeps_originals: bool = False
+    """Whether values of fields that have several types are wanted beside their text."""
 
     def frame(self, namespace: str, share: Share, tasks: int) -> TypedFrame | None:
         """The share of one namespace; None when the functions leave nothing of it."""
@@ -80,9 +89,13 @@ class FrameMaker:
         if self.chain.knows_columns:
             if share.schema is None:
                 raise TailraceError("spark.failed", f"nobody knows the columns of {namespace}", hint="run again")
-            empty = self.chain.apply(_empty(namespace, share.schema))
+            empty = self.chain.apply(no_messages(namespace, share.schema))
             return self._frame(empty, ApplyRange(self.log, self.chain, self.passing), items)
         return self._spilled(items)
+
+    def empty_frame(self, nothing: Messages) -> TypedFrame:
+        """No messages, in the form in which they would come."""
+        return self._frame(self.chain.apply(nothing), ApplyRange(self.log, self.chain, self.passing), ())
 
     def _spilled(self, items: tuple[DeliverItem, ...]) -> TypedFrame | None:
         work = SpillRange(self.spill, ApplyRange(self.log, self.chain, self.passing))
@@ -93,7 +106,7 @@ class FrameMaker:
         if schema is None:
             return None
         namespace: str = next(receipt["namespace"] for receipt in receipts if receipt["schemas"])
-        return self._frame(_empty(namespace, schema), ReadSpill(self.spill), items)
+        return self._frame(no_messages(namespace, schema), ReadSpill(self.spill), items)
 
     def _frame(
         self,
@@ -101,9 +114,11 @@ class FrameMaker:
         read: Callable[[DeliverItem], Iterator[Messages]],
         items: tuple[DeliverItem, ...],
     ) -> TypedFrame:
-        schema = frame_schema(_struct_type(empty.data), _struct_type(empty.before))
-        ids = self.session.range(0, len(items), 1, len(items))
-        frame = ids.mapInArrow(Decode(read, items, schema), spark_schema(schema))
+        known = self.known.get(empty.namespace, pa.schema([]))
+        schema = frame_schema(_struct_type(empty.data, known), _struct_type(empty.before, known))
+        kept = originals_type(empty) if self.keeps_originals else None
+        ids = self.session.range(0, len(items), 1, max(1, len(items)))
+        frame = ids.mapInArrow(Decode(read, items, schema, kept), _in_spark(schema, kept))
         return TypedFrame(empty.namespace, empty.key, frame, self.chain.keeps_keys)
 
 
@@ -125,7 +140,7 @@ def through(typed: TypedFrame, functions: Sequence[FunctionOptions]) -> TypedFra
         if not function.applies_to(typed.namespace):
             continue
         if isinstance(function, FrameFunction):
-            frame = function.apply_frame(typed.frame)
+            frame = function.apply_frame(typed.frame, typed.namespace)
             fields = arrow_schema(frame.schema).field("data").type
             names = {entry.name for entry in fields}
             key = typed.key if set(typed.key) <= names else ()
@@ -137,22 +152,38 @@ def through(typed: TypedFrame, functions: Sequence[FunctionOptions]) -> TypedFra
 
 def _lift(typed: TypedFrame, chain: Chain) -> TypedFrame:
     """A function on columns, applied to a frame."""
-    given = arrow_schema(typed.frame.schema)
-    empty = chain.apply(messages_from(typed.namespace, typed.key, pa.RecordBatch.from_pylist([], schema=given)))
+    given, marks = arrow_schema(typed.frame.schema), marks_of(typed.frame.schema)
+    nothing = pa.RecordBatch.from_pylist([], schema=given)
+    empty = chain.apply(messages_from(typed.namespace, typed.key, nothing, marks))
     schema = frame_schema(_struct_type(empty.data), _struct_type(empty.before))
+    kept = originals_type(empty)
 
     namespace, key = typed.namespace, typed.key  # the frame itself cannot travel
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling_driver():
             for batch in batches:
-                yield conform(chain.apply(messages_from(namespace, key, batch)), schema)
+                yield _rows(chain.apply(messages_from(namespace, key, batch, marks)), schema, kept)
 
-    frame = typed.frame.mapInArrow(run, spark_schema(schema))
+    frame = typed.frame.mapInArrow(run, _in_spark(schema, kept))
     return TypedFrame(empty.namespace, empty.key, frame, typed.keeps_keys and chain.keeps_keys)
 
 
-def messages_from(namespace: str, key: tuple[str, ...], batch: pa.RecordBatch) -> Messages:
+def _rows(messages: Messages, schema: pa.Schema, kept: pa.StructType | None) -> pa.RecordBatch:
+    if kept is None:
+        return conform(messages, schema)
+    messages = in_json(messages, kept)
+    return conform(messages, schema).append_column(COLUMN, originals(messages, kept))
+
+
+def _in_spark(schema: pa.Schema, kept: pa.StructType | None) -> StructType:
+    """The schema of rows in Spark."""
+    return spark_schema(schema) if kept is None else mark(spark_schema(schema.append(pa.field(COLUMN, kept))), kept)
+
+
+def messages_from(
+    namespace: str, key: tuple[str, ...], batch: pa.RecordBatch, marks: Marks = MappingProxyType({})
+) -> Messages:
     """Rows of a DataFrame as messages again."""
     columns = {
         "offset": batch.column("offset"),
@@ -160,19 +191,16 @@ def messages_from(namespace: str, key: tuple[str, ...], batch: pa.RecordBatch) -
         "timestamp": batch.column("timestamp").cast(TIMESTAMP),
         "lsn": batch.column("lsn"),
         "tx": batch.column("tx"),
-        "data": batch.column("data"),
-        "before": batch.column("before"),
+        "data": restored(batch, "data", marks),
+        "before": restored(batch, "before", marks),
     }
     return Messages(namespace, pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), key)
 
 
-def _struct_type(column: pa.StructArray | None) -> pa.DataType:
-    return spark_type(column.type) if column is not None and len(column.type) else _NOTHING
-
-
-def _empty(namespace: str, schema: pa.Schema) -> Messages:
-    rows = schema.empty_table().to_batches()
-    batch = rows[0] if rows else pa.RecordBatch.from_pylist([], schema=schema)
-    if "offset" not in schema.names:
-        batch = batch.add_column(0, "offset", pa.array([], pa.int64()))
-    return Messages(namespace, batch, key_of(schema))
+def _struct_type(column: pa.StructArray | None, known: Iterable[pa.Field[Any]] = ()) -> pa.DataType:
+    """The type of a column in Spark. Values of several types are blobs where the writer knows a field as such: as text
+    they would be others."""
+    if column is None or not len(column.type):
+        return _NOTHING
+    blobs = {entry.name: entry for entry in known if pa.types.is_binary(entry.type)}
+    return spark_type(pa.struct([blobs.get(entry.name, entry) if is_json(entry) else entry for entry in column.type]))

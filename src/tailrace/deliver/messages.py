@@ -76,6 +76,13 @@ class Messages:
         return self.filter(pc.greater(self.offsets(), pa.scalar(offset, pa.int64())))
 
 
+def no_messages(namespace: str, schema: pa.Schema) -> Messages:
+    """No messages at all, with the columns of a frame."""
+    if "offset" not in schema.names:
+        schema = schema.insert(0, pa.field("offset", pa.int64()))
+    return Messages(namespace, pa.RecordBatch.from_pylist([], schema=schema), key_of(schema))
+
+
 def messages_of(frame: SelectedFrame) -> Messages:
     """The messages of a frame, but for those no writer gets."""
     rows = frame.numbered_rows()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,13 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptor.sqlite.binding import bindable, is_json
-from tailrace.adaptor.sqlite.values import to_json
 from tailrace.deliver.messages import Messages
-from tailrace.log.documents import JSON, TYPE_METADATA
+from tailrace.errors import TailraceError
+from tailrace.log.documents import is_json, json_field
 from tailrace.message import Op
 
 _MARK: Final = "mark"
+
+Rendering = Callable[["pa.Array[Any]", "pa.Field[Any]"], "pa.Array[Any]"]
+"""Gives the values of a column as JSON text, the same text for what the destination takes for the same value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +31,15 @@ class Outcome:
     """Rows in log order."""
 
 
-def outcome(messages: Messages, key: tuple[str, ...]) -> Outcome:
+def outcome(messages: Messages, key: tuple[str, ...], rendering: Rendering) -> Outcome:
     """The last change of every key. A row that moved to another key is gone from the one it had.
 
+    Raises for NULL in a key: to a database no two of those are the same row, and no row can be found by one.
+    Key columns that hold values of several classes are compared, and given back, as `rendering` gives them.
     An event's mark is twice its message's place, plus one where the row is there afterwards.
     """
-    new, old, fields = _keys(messages, key)
+    new, old, fields = _keys(messages, key, rendering)
+    _refuse_null(messages, key, new)
     places = np.arange(len(messages))
     events = [_events(new, places * 2 + np.where(_is(messages, Op.DELETE), 0, 1))]
     if old is not None:
@@ -50,25 +56,36 @@ def outcome(messages: Messages, key: tuple[str, ...]) -> Outcome:
 
 
 def _keys(
-    messages: Messages, key: tuple[str, ...]
+    messages: Messages, key: tuple[str, ...], rendering: Rendering
 ) -> tuple[list[pa.Array[Any]], list[pa.Array[Any]] | None, list[pa.Field[Any]]]:
     """The keys that rows have and, if anybody said, those they had, each pair of columns of one type."""
     before = messages.before
-    new = [pc.struct_field(messages.data, [name]) for name in key]
-    fields = [messages.data.type.field(name) for name in key]
-    if before is None or any(before.type.get_field_index(name) < 0 for name in key):
-        return new, None, fields
-    old = [pc.struct_field(before, [name]) for name in key]
-    for at, name in enumerate(key):
-        others = before.type.field(name)
-        if fields[at].type != others.type or is_json(fields[at]) or is_json(others):
-            new[at], old[at] = _as_json(new[at], fields[at]), _as_json(old[at], others)
-            fields[at] = pa.field(name, pa.string(), metadata={TYPE_METADATA: JSON})
-    return new, old, fields
+    has_old = before is not None and all(before.type.get_field_index(name) >= 0 for name in key)
+    new: list[pa.Array[Any]] = []
+    old: list[pa.Array[Any]] = []
+    fields: list[pa.Field[Any]] = []
+    for name in key:
+        struct = [messages.data, before] if has_old else [messages.data]
+        found = [(pc.struct_field(each, [name]), each.type.field(name)) for each in struct if each is not None]
+        field = found[0][1]
+        if any(is_json(other) or other.type != field.type for _, other in found):
+            found = [(rendering(column, other), other) for column, other in found]
+            field = json_field(name)
+        new.append(found[0][0])
+        old.append(found[-1][0])
+        fields.append(field)
+    return new, old if has_old else None, fields
 
 
-def _as_json(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    return pa.array([to_json(value) for value in bindable(column, field)], pa.string())
+def _refuse_null(messages: Messages, key: tuple[str, ...], columns: list[pa.Array[Any]]) -> None:
+    empty = [(pc.index(column.is_null(), True).as_py(), name) for name, column in zip(key, columns, strict=True)]
+    nulls = [(at, name) for at, name in empty if at >= 0]
+    if nulls:
+        at, name = min(nulls)
+        offset = messages.offsets()[at].as_py()
+        what = f"{messages.namespace} has NULL in its key column {name} at offset {offset}, so it names no row"
+        hint = "give the row a key in the source, or say which columns are the key with `key`"
+        raise TailraceError("destination.refused", what, hint=hint)
 
 
 def _events(columns: list[pa.Array[Any]], marks: Any) -> pa.Table:
@@ -77,15 +94,15 @@ def _events(columns: list[pa.Array[Any]], marks: Any) -> pa.Table:
 
 
 def _moved(messages: Messages, new: list[pa.Array[Any]], old: list[pa.Array[Any]]) -> Any:
-    """For each message whether its row had another key before."""
+    """For each message whether its row had another key before; one with NULL in it was never written."""
     before: Any = messages.before
+    had = before.is_valid().to_numpy(zero_copy_only=False)
     differs = np.zeros(len(messages), bool)
     for now, then in zip(new, old, strict=True):
-        equal: Any = pc.equal(now, then)
-        same: Any = pc.fill_null(equal, False)
-        both_null = pc.and_(pc.is_null(now), pc.is_null(then))
-        differs |= ~pc.or_(same, both_null).to_numpy(zero_copy_only=False)
-    return differs & _is(messages, Op.UPDATE) & before.is_valid().to_numpy(zero_copy_only=False)
+        had &= then.is_valid().to_numpy(zero_copy_only=False)
+        other: Any = pc.not_equal(now, then)
+        differs |= pc.fill_null(other, False).to_numpy(zero_copy_only=False)
+    return differs & had & _is(messages, Op.UPDATE)
 
 
 def _is(messages: Messages, op: Op) -> Any:

@@ -7,6 +7,7 @@ put aside and the next one is tried.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -51,14 +52,14 @@ class RedeliverSingly:
         acks = Acks(self.log, self.consumer)
         aside: list[Receipt] = []
         acked: Offset | None = None
-        written = 0
+        written: Counter[str] = Counter()
         writer: Writer | None = None
         try:
             for offset, message in self._singles(item):
                 try:
                     if writer is None:
                         writer = open_writer(self.options)
-                    written += self._deliver(writer, evolution, message, offset)
+                    written.update(self._deliver(writer, evolution, message, offset))
                 except TailraceError as error:
                     if error.code not in OF_MESSAGES:
                         raise
@@ -84,26 +85,27 @@ class RedeliverSingly:
                 one = messages.slice(at, 1)
                 yield Offset(one.offsets()[0].as_py()), one
 
-    def _deliver(self, writer: Writer, evolution: Evolution, message: Messages, offset: Offset) -> int:
+    def _deliver(self, writer: Writer, evolution: Evolution, message: Messages, offset: Offset) -> list[str]:
+        """Gives the namespace that the message was written to, if it was."""
         changed = self.passing.unwritten(self.chain.apply(message), writer.applied)
         if not len(changed):
-            return 0
+            return []
         admitted = evolution.admit(changed)
         write(writer, evolution.known[admitted.namespace], admitted)
         writer.commit(offset)
-        return 1
+        return [admitted.namespace]
 
     def _receipt(
         self,
         acked: Offset | None,
-        written: int,
+        written: Counter[str],
         aside: list[Receipt],
         refused: Receipt | None,
         evolution: Evolution,
     ) -> Receipt:
         return {
             "acked": acked,
-            "written": written,
+            "written": dict(written),
             "aside": aside,
             "refused": refused,
             "schemas": encode_schemas(evolution.known),

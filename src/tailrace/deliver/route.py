@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from tailrace.deliver.announcing import MakeRoom, refusals_told
 from tailrace.deliver.contract import Spread
 from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
 from tailrace.deliver.frames import FrameMaker, TypedFrame, through, together
 from tailrace.deliver.framewriting import FrameWriting
+from tailrace.deliver.messages import Messages
 from tailrace.deliver.passing import Passing
 from tailrace.deliver.promise import Promise
 from tailrace.deliver.redelivery import RedeliverSingly
@@ -82,6 +84,19 @@ class ColumnRoute:
         run_tasks(self._session(), self._spec.name, SpillRange(spill, apply), ranges).all()
         return ReadSpill(spill, ranges)
 
+    def announce(self, empties: list[Messages], promise: Promise, upto: Offset) -> list[str]:
+        """Let the destination make room for namespaces without rows that it does not know; gives what people should
+        know."""
+        news: list[str] = []
+        made: list[Messages] = []
+        for messages in empties if self._chain.knows_columns else ():
+            with refusals_told(messages.namespace, news):
+                made.append(self._chain.apply(messages))
+        items = [tuple(each for each in made if each.namespace not in promise.schemas)]
+        if items[0]:
+            news += run_tasks(self._session(), self._spec.name, MakeRoom(self._options, upto), items).all()[0]["news"]
+        return news
+
     def deliver_singly(self, stretch: Stretch, promise: Promise, passing: Passing) -> Receipt | None:
         """Write the messages of a stretch one by one, in one task; None when there is none."""
         if not stretch.written():
@@ -123,6 +138,8 @@ class _Load:
     typed: TypedFrame
     copy: Offset | None
     messages: int
+    upto: int
+    """The namespace has everything up to here when they are."""
 
 
 class FrameRoute:
@@ -135,39 +152,66 @@ class FrameRoute:
         self._session = session
         self._chain = Chain(spec.through)
         self._columns, self._rest = self._chain.split()
+        self._keeps_originals = bool(self._rest) and not spec.options.on_driver  # what Spark writes stays text
+        self._done: dict[str, Offset] = {}
 
     def deliver(self, stretch: Stretch, promise: Promise, passing: Passing) -> Delivered:
         evolution = Evolution(self._spec.on_schema_change, decode_schemas(promise.schemas))
-        writing = FrameWriting(self._options, evolution, passing)
+        writing = FrameWriting(self._options, evolution, passing, self._done)
         spill = spill_directory(self._log, self._spec.name)
-        maker = FrameMaker(self._session(), self._log, self._spec.name, self._columns, spill, passing)
+        known = {} if self._rest else evolution.known
+        maker = FrameMaker(
+            self._session(), self._log, self._spec.name, self._columns, spill, passing, known, self._keeps_originals
+        )
         written: Counter[str] = Counter()
         try:
-            for loads in self._loads(maker, stretch.written(), promise, passing):
+            for loads in self._loads(maker, stretch, promise, passing):
                 typed = together([load.typed for load in loads])
                 copy = loads[0].copy if len(loads) == 1 else None
-                count = writing.write(typed, copy, stretch.start, Offset(stretch.end - 1))
+                upto = Offset(max(load.upto for load in loads))
+                count = writing.write(typed, copy, stretch.start, upto)
                 written[typed.namespace] += sum(load.messages for load in loads) if count is None else count
         finally:
             writing.close()
             remove_spill(spill)
         return Delivered(written, encode_schemas(evolution.known), evolution.news)
 
-    def _loads(
-        self, maker: FrameMaker, shares: dict[str, Share], promise: Promise, passing: Passing
-    ) -> Iterator[list[_Load]]:
+    def announce(self, empties: list[Messages], promise: Promise, upto: Offset) -> list[str]:
+        """As in `ColumnRoute`."""
+        evolution = Evolution(self._spec.on_schema_change, decode_schemas(promise.schemas))
+        writing = FrameWriting(self._options, evolution, Passing())
+        spill = spill_directory(self._log, self._spec.name)
+        maker = FrameMaker(
+            self._session(), self._log, self._spec.name, self._columns, spill, keeps_originals=self._keeps_originals
+        )
+        news: list[str] = []
+        try:
+            for messages in empties if self._chain.knows_columns else ():
+                with refusals_told(messages.namespace, news):
+                    typed = through(maker.empty_frame(messages), self._rest)
+                    if typed.namespace not in evolution.known:
+                        writing.write(typed, None, upto, upto)
+        finally:
+            writing.close()
+        return news
+
+    def _loads(self, maker: FrameMaker, stretch: Stretch, promise: Promise, passing: Passing) -> Iterator[list[_Load]]:
         """What belongs together: namespaces to which the functions give the same name, for the destination knows only
-        one offset for them."""
+        one offset for them. Others come in parts where that makes a difference."""
         waiting: dict[str, list[_Load]] = {}
-        for namespace, share in shares.items():
-            typed = maker.frame(namespace, share, 2 * (os.cpu_count() or 2))
-            if typed is None:
-                continue
-            load = _Load(through(typed, self._rest), _copy_of(namespace, share, promise, passing), share.messages)
-            if self._chain.keeps_namespaces:
-                yield [load]
-            else:
-                waiting.setdefault(load.typed.namespace, []).append(load)
+        for namespace, share in stretch.written().items():
+            parts = share.parts() if self._chain.keeps_namespaces else [share]
+            for part in parts:
+                typed = maker.frame(namespace, part, 2 * (os.cpu_count() or 2))
+                if typed is None:
+                    continue
+                upto = (stretch if part is parts[-1] else part).end - 1
+                copy = _copy_of(namespace, part, promise, passing)
+                load = _Load(through(typed, self._rest), copy, part.messages, upto)
+                if self._chain.keeps_namespaces:
+                    yield [load]
+                else:
+                    waiting.setdefault(load.typed.namespace, []).append(load)
         yield from waiting.values()
 
 

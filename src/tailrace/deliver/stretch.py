@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tailrace.deliver.messages import Messages, no_messages
 from tailrace.deliver.schemas import schema_of, unified
 from tailrace.deliver.task import DeliverItem
 from tailrace.limits import U64_MAX
@@ -32,6 +33,10 @@ class Share:
     """Where a copy begins, when it does so here."""
     schema: pa.Schema | None = None
     """What its rows look like, when it was asked for: fields of all frames, each with a type that holds all values."""
+    forms: list[Form] = field(default_factory=list)
+    """How that changes on the way."""
+    announced: pa.Schema | None = None
+    """What its rows would look like, by the mark of a copy that had none."""
 
     def note(self, head: Head, start: Offset, limit: Offset) -> None:
         """Learn from a frame."""
@@ -46,6 +51,54 @@ class Share:
         self.end = min(limit, head.end)
         self.frames.append((max(start, head.offset), self.end, head.frame_bytes))
 
+    def learn(self, head: Head, schema: pa.Schema) -> None:
+        """Learn what the rows of the last frame look like."""
+        self.schema = unified(self.schema, schema)
+        # a document on its own is always whole
+        updated = _fields(schema) if head.is_batch and head.op in (Op.UPDATE, None) else None
+        if not self.forms or not self.forms[-1].takes(schema, updated):
+            self.forms.append(Form(len(self.frames) - 1, schema, updated))
+
+    def parts(self) -> list[Share]:
+        """The share in parts whose updates have all fields that any message of the part has: an update leaves a field
+        that it does not have as it is, but among rows that have it, it would be null."""
+        if len(self.forms) == 1:
+            return [self]
+        ends = [form.first for form in self.forms[1:]] + [len(self.frames)]
+        return [self._part(form, end) for form, end in zip(self.forms, ends, strict=True)]
+
+    def _part(self, form: Form, end: int) -> Share:
+        frames = self.frames[form.first : end]
+        return replace(
+            self,
+            first=frames[0][0],
+            end=frames[-1][1],
+            messages=sum(end - first for first, end, _ in frames),
+            bytes=sum(frame_bytes for _, _, frame_bytes in frames),
+            frames=frames,
+            schema=form.schema,
+            forms=[form],
+        )
+
+
+@dataclass(slots=True)
+class Form:
+    """What the rows of some frames of a share look like."""
+
+    first: int
+    """Where these begin, among the frames of the share."""
+    schema: pa.Schema
+    updated: frozenset[str] | None
+    """The fields of its updates, if there are any."""
+
+    def takes(self, schema: pa.Schema, updated: frozenset[str] | None) -> bool:
+        """Whether another frame can be of this form, which it then is."""
+        both = unified(self.schema, schema)
+        if any(names is not None and names != _fields(both) for names in (self.updated, updated)):
+            return False
+        self.schema, self.updated = both, self.updated or updated
+        return True
+
 
 @dataclass(slots=True)
 class Stretch:
@@ -58,6 +111,12 @@ class Stretch:
     def written(self) -> dict[str, Share]:
         """The shares that hold something to write."""
         return {name: share for name, share in self.shares.items() if share.frames}
+
+    def announced(self) -> list[Messages]:
+        """For each namespace of which there are no rows, but somebody said what they would look like: no messages of
+        that form."""
+        found = [(name, share.announced) for name, share in self.shares.items() if not share.frames]
+        return [no_messages(name, schema) for name, schema in found if schema is not None]
 
 
 def measure(
@@ -82,8 +141,11 @@ def measure(
             share = stretch.shares.setdefault(head.namespace, Share(max(start, head.offset), head.end))
             share.note(head, start, last)
             held += head.frame_bytes
+            if head.op is Op.NOOP and head.mode is Mode.COMPLETE and head.is_batch:
+                marked = schema_of(segment, located)
+                share.announced = marked if len(marked.field("data").type) else None
             if with_schemas and head.op is not Op.NOOP:
-                share.schema = unified(share.schema, schema_of(segment, located))
+                share.learn(head, schema_of(segment, located))
         seen = min(last, head.end)
         if head.closes_group:
             stretch.end = seen
@@ -106,6 +168,11 @@ def divide(namespace: str, share: Share, tasks: int) -> tuple[DeliverItem, ...]:
             if not is_last:
                 first, size = share.frames[at + 1][0], 0
     return tuple(found)
+
+
+def _fields(schema: pa.Schema) -> frozenset[str]:
+    """The names of the fields of `data`."""
+    return frozenset(entry.name for entry in schema.field("data").type)
 
 
 def is_delivered(namespace: str) -> bool:

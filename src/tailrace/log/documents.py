@@ -23,6 +23,16 @@ NOT_COLUMNAR: Final = (pa.ArrowException, OverflowError, UnicodeError)
 """What is raised for values that do not fit one column."""
 
 
+def is_json(field: pa.Field[Any]) -> bool:
+    """Whether a field's text is JSON that stands for its values."""
+    return (field.metadata or {}).get(TYPE_METADATA) == JSON
+
+
+def json_field(name: str) -> pa.Field[Any]:
+    """A field whose text is JSON."""
+    return pa.field(name, pa.string(), metadata={TYPE_METADATA: JSON})
+
+
 def encode(rows: list[Row | None]) -> pa.Array[Any]:
     """Documents as a struct column; raises one of NOT_COLUMNAR when they do not come back as they were.
 
@@ -42,7 +52,7 @@ def encode(rows: list[Row | None]) -> pa.Array[Any]:
 def decode(column: pa.Array[Any]) -> list[Row | None]:
     """The documents of a struct column."""
     rows: list[Any] = column.to_pylist()
-    in_json = [field.name for field in column.type if (field.metadata or {}).get(TYPE_METADATA) == JSON]
+    in_json = [field.name for field in column.type if is_json(field)]
     for row in rows:
         for name in in_json:
             if row is not None and row[name] is not None:
@@ -61,7 +71,7 @@ def _encode_one(row: Row) -> pa.Array[Any]:
         column = _encode_value(value)
         if column is None:
             column = pa.array([_json_text(name, value)], pa.string())
-            fields.append(pa.field(name, pa.string(), metadata={TYPE_METADATA: JSON}))
+            fields.append(json_field(name))
         else:
             fields.append(pa.field(name, column.type))
         columns.append(column)

@@ -44,12 +44,14 @@ class _Assembly:
         settings: SettingsForm | None = self.parts.options(SettingsForm, said.get("settings"), ("settings",))
         read = self._read(said.get("read"))
         writes = self._writes(said.get("write"))
+        if read is not None and writes:
+            self._check_places(read, writes, isinstance(said["write"], Mapping))
         if name is None or log is None or settings is None or read is None or not writes:
             return None
         return PipelineSpec(
             name=name,
             log=log,
-            read=read,
+            read=_of_pipeline(read, name),
             writes=writes,
             segment_bytes=settings.segment_bytes,
             sync_every_s=settings.sync_every,
@@ -141,11 +143,34 @@ class _Assembly:
             hold=form.hold.hold(),
         )
 
+    def _check_places(self, read: ReadSpec, writes: tuple[WriteSpec, ...], is_single: bool) -> None:
+        """Nobody may write where the pipeline reads, or where another writer does."""
+        source = read.options.place()
+        taken: dict[str, str] = {}
+        for at, write in enumerate(writes):
+            place = write.options.place()
+            if place is None:
+                continue
+            path: Path = ("write", write.adaptor) if is_single else ("write", at, write.adaptor)
+            other = taken.setdefault(place, write.name)
+            if place == source:
+                self.parts.add(path, "the pipeline reads from here, so it would feed itself; write to another place")
+            elif other != write.name:
+                why = f"writer {other!r} writes here, too, and neither would know what the other does"
+                self.parts.add(path, f"{why}; give each a place of its own, or make them one writer")
+
     def _is_end(self, said: Any, path: Path) -> bool:
         if not isinstance(said, Mapping):
             self.parts.add(path, "should be a mapping with an adaptor in it, such as `sqlite: {path: shop.db}`")
             return False
         return True
+
+
+def _of_pipeline(read: ReadSpec, name: str) -> ReadSpec:
+    """What is read, with the pipeline's name where the adaptor keeps something under it."""
+    if "pipeline" not in type(read.options).model_fields:
+        return read
+    return replace(read, options=read.options.model_copy(update={"pipeline": name}))
 
 
 def _own(said: Mapping[str, Any], form: type[ReadForm | WriteForm]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tailrace.adaptor.options import Check
 from tailrace.errors import TailraceError
 from tailrace.log.lock import WRITER_LOCK_NAME, holder_of
+from tailrace.masking import masked
 from tailrace.units import show_bytes
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def probe_java() -> Check:
 def probe_spark() -> Check:
     try:
         version = str(import_module("pyspark").__version__)
-    except ImportError as error:
-        return Check(what="Spark", ok=False, found=f"{error}", cure="pip install 'tailrace[spark]'")
+    except ImportError:
+        return Check(what="Spark", ok=False, found="not installed", cure="pip install 'tailrace[spark]'")
     ok = tuple(map(int, re.findall(r"\d+", version)[:2])) >= (4, 3)
     return Check(what="Spark", ok=ok, found=f"PySpark {version}", cure="" if ok else "pip install 'pyspark>=4.3,<5'")
 
@@ -89,7 +90,11 @@ def probe_log(directory: str) -> list[Check]:
 
 def probe_space(directory: str, segment_bytes: int) -> Check:
     """Whether at least one more segment fits."""
-    free = shutil.disk_usage(_nearest(directory)).free
+    try:
+        free = shutil.disk_usage(_nearest(directory)).free
+    except OSError as error:
+        found, cure = f"nobody knows: {error.strerror}", f"look at {_nearest(directory)}"
+        return Check(what="disk space", ok=False, found=found, cure=cure)
     ok = free >= segment_bytes
     cure = "" if ok else f"make room for a segment of {show_bytes(segment_bytes)}, or set a smaller segment_bytes"
     return Check(what="disk space", ok=ok, found=f"{show_bytes(free)} free for the log", cure=cure)
@@ -109,4 +114,7 @@ def _probe_end(name: str, end: End) -> list[Check]:
         checks = [Check(what="reachable", ok=False, found=error.what, cure=error.hint)]
     except OSError as error:
         checks = [Check(what="reachable", ok=False, found=f"{error.strerror or error}", cure=f"look at {end.where()}")]
+    except Exception as error:  # noqa: BLE001  adaptors are anybody's, and the other lines are wanted too
+        found = masked(f"{type(error).__name__}: {error}")
+        checks = [Check(what="reachable", ok=False, found=found, cure=f"look at {end.where()}")]
     return [check.model_copy(update={"what": f"{name}: {check.what}"}) for check in checks]

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import PREFIX
 from tailrace.namespace import check_file_name
+
+READING: Final = "_read"
+"""The reader, where it stands among the writers; none of them can have this name."""
+RUN: Final = "_run"
+"""All of a run, in the same way."""
 
 
 def name_problem(name: str, what: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING, Any
 
 from tailrace.adaptor import registry as adaptors
@@ -77,7 +78,16 @@ class Parts:
         try:
             return load()
         except ImportError as error:
-            self.add(path, f"{path[-1]} cannot be loaded here: {error}", is_about_key=True)
+            cure = f"; pip install 'tailrace[{path[-1]}]'" if path[-1] in _extras() else ""
+            self.add(path, f"{path[-1]} cannot be loaded here: {error}{cure}", is_about_key=True)
         except TailraceError as error:
             self.add(path, error.what, is_about_key=True)
         return None
+
+
+def _extras() -> list[str]:
+    """What can be installed with the package."""
+    try:
+        return metadata("tailrace").get_all("Provides-Extra") or []
+    except PackageNotFoundError:
+        return []

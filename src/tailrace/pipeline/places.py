@@ -22,6 +22,8 @@ NODES_MAX: Final = 20_000
 """Values in a file, those behind aliases counted each time."""
 DEPTH_MAX: Final = 32
 _TAG: Final = "tag:yaml.org,2002:"
+_TAGGED: Final = "a tag is not understood here; text that begins with ! needs quotes"
+"""Which tag is not told, for it may be the beginning of a password."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -121,7 +123,7 @@ class _Reading:
         self.tree.scalars[path] = _mark(node)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, path)
-        self._problem(node, path, f"the tag {node.tag} is not understood here")
+        self._problem(node, path, _TAGGED)
         return None
 
     def _mapping(self, node: Any, path: Path) -> dict[str, Any]:
@@ -156,7 +158,7 @@ class _Reading:
         except (ValueError, KeyError):
             self._problem(node, path, f"this is no {kind}")
             return None
-        self._problem(node, path, f"the tag {node.tag} is not understood here")
+        self._problem(node, path, _TAGGED)
         return None
 
     def _text(self, text: str, path: Path) -> str:
@@ -184,6 +186,8 @@ def _syntax(error: yaml.YAMLError, text: str) -> tuple[Mark, Problem]:
     lines = text.split("\n")
     if said == "found unexpected end of stream":
         found, said = getattr(error, "context_mark", None) or found, "what begins here never ends"
+    elif said.startswith("found undefined alias"):
+        said = "there is no anchor of this name; text that begins with * needs quotes"
     elif "'\\t'" in said:
         said = "a tab is no indentation in YAML; use spaces"
     elif said == "but found another document":

@@ -13,6 +13,7 @@ from tailrace.log.lag import lag_behind
 from tailrace.log.reader import LogReader
 from tailrace.namespace import RESERVED
 from tailrace.pipeline.spec import PipelineSpec, ReadSpec, WriteSpec
+from tailrace.source.contract import left_out
 from tailrace.source.phase import Phase
 
 if TYPE_CHECKING:
@@ -60,19 +61,21 @@ class Plan:
     log_end: int
     """The offset that the next message will get."""
     namespaces: tuple[NamespacePlan, ...]
+    left_out: dict[str, str]
+    """What the source has and cannot be read, each with the reason."""
     writers: tuple[WriterPlan, ...]
 
 
 def plan(spec: PipelineSpec) -> Plan:
     """Ask the source what it has and the log how far everybody is."""
     consumers = _existing_log(spec.log)
-    namespaces = _namespaces(spec.read, spec.writes, phases(spec.log) if consumers else {})
+    namespaces, unreadable = _source(spec.read, spec.writes, phases(spec.log) if consumers else {})
     writers = tuple(
         _writer(write, consumers, tuple(each.namespace for each in namespaces if write.name in each.writers))
         for write in spec.writes
     )
     end = consumers.view.head().next_offset if consumers else 0
-    return Plan(spec.name, spec.log, consumers is not None, end, namespaces, writers)
+    return Plan(spec.name, spec.log, consumers is not None, end, namespaces, unreadable, writers)
 
 
 def phases(log_directory: str) -> Mapping[str, TableProgress]:
@@ -93,24 +96,29 @@ def _existing_log(directory: str) -> Consumers | None:
     return consumers
 
 
-def _namespaces(
+def _source(
     read: ReadSpec, writes: tuple[WriteSpec, ...], known: Mapping[str, TableProgress]
-) -> tuple[NamespacePlan, ...]:
+) -> tuple[tuple[NamespacePlan, ...], dict[str, str]]:
+    """The namespaces that are read, and those that cannot be."""
     reader = read.options.open()
     try:
         found = []
         for table in sorted(reader.tables(), key=lambda table: table.namespace):
             name = table.namespace
-            if name.startswith(RESERVED) or not read.namespace.search(name):
+            if not _is_wanted(read, name):
                 continue
             progress = known.get(name)
             pieces = len(reader.plan_copy(table)) if progress is None else len(progress.missing())
             writers = tuple(write.name for write in writes if write.namespace.search(name))
             phase = Phase.COPY if progress is None else progress.phase
             found.append(NamespacePlan(name, phase, table.rows, pieces, table.key, writers))
-        return tuple(found)
+        return tuple(found), {name: why for name, why in left_out(reader).items() if _is_wanted(read, name)}
     finally:
         reader.close()
+
+
+def _is_wanted(read: ReadSpec, namespace: str) -> bool:
+    return not namespace.startswith(RESERVED) and read.namespace.search(namespace) is not None
 
 
 def _writer(write: WriteSpec, consumers: Consumers | None, namespaces: tuple[str, ...]) -> WriterPlan:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from tailrace.errors import TailraceError
 from tailrace.pipeline.suggest import did_you_mean
@@ -28,6 +28,7 @@ _TYPES: Final = {
     "int_parsing": "should be a whole number",
     "int_type": "should be a whole number",
     "int_from_float": "should be a whole number",
+    "too_short": "should not be empty",
     "string_type": "should be text; put it in quotes",
 }
 
@@ -80,4 +81,15 @@ def _problem(model: type[BaseModel], found: Mapping[str, Any], path: Path) -> Pr
     if kind == "extra_forbidden":
         return unknown_key(path, list(model.model_fields) if len(found["loc"]) == 1 else [])
     text = _TYPES.get(kind) or message.removeprefix("Value error, ").replace("Input should be", "should be")
+    if kind == "value_error" and _is_secret(model, found["loc"]):
+        text = text.partition(":")[0]  # what follows may quote it
     return Problem(path, text)
+
+
+def _is_secret(model: type[BaseModel], place: tuple[str | int, ...]) -> bool:
+    field = model.model_fields.get(str(place[0])) if place else None
+    return field is not None and _has_secret(field.annotation)
+
+
+def _has_secret(annotation: Any) -> bool:
+    return annotation is SecretStr or any(map(_has_secret, get_args(annotation)))

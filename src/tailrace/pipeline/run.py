@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -18,10 +18,13 @@ from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.reader import LogReader
 from tailrace.log.retention import Keep, retain
 from tailrace.message import Offset
+from tailrace.pipeline.failures import Failures
+from tailrace.pipeline.names import READING, RUN
 from tailrace.pipeline.shutdown import Shutdown
 from tailrace.source.capture import Capture
 from tailrace.spark.beside import RUN_DIRECTORY
 from tailrace.spark.late import LateSession
+from tailrace.spark.process import ended, has_ended, while_it_lasts
 from tailrace.spark.session import SparkConfig
 from tailrace.spark.tasks import run_tasks
 from tailrace.spark.turns import Turns
@@ -34,8 +37,6 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 0.1
 RETAIN_EVERY_S: Final = 60.0
-READING: Final = "_read"
-"""The name of the reader's stream; no writer can have it."""
 
 
 class Until(StrEnum):
@@ -115,12 +116,12 @@ def run(
         directory = os.path.join(log.directory, RUN_DIRECTORY)
         with disk_errors("making a directory", directory):
             os.makedirs(directory, exist_ok=True)
+        stack.enter_context(shutdown.listening(watcher.say, spec.shutdown_s))
         spark = session or _start(spec, directory, watcher, stack)
         runner = _Runner(spec, until, log, spark, directory, watcher, shutdown, not_before, retry_hint)
         stack.callback(runner.close)
-        stack.enter_context(shutdown.listening(watcher.say))
-        runner.open()
-        runner.watch()
+        if runner.open():
+            runner.watch()
         summary = runner.summary(time.monotonic() - began)
     watcher.ended(summary)
     return summary
@@ -161,6 +162,10 @@ class _Runner:
         self._until = until
         self._spark = spark
         self._not_before = not_before
+        self._failures = Failures(log.directory)
+        self._failed_before = set(self._failures.read())
+        """The parts that failed in an earlier run, and have done nothing since."""
+        self._failed_now: set[str] = set()
         self._retained_s = time.monotonic()
         self._watcher = watcher
         self._shutdown = shutdown
@@ -185,16 +190,26 @@ class _Runner:
         self._reading = Turns(spark, READING, capture.turn, directory)
         self._writing = [Turns(spark, each.spec.name, each.turn, directory) for each in deliveries]
 
-    def open(self) -> None:
-        """Writers first: from then on the log keeps for them what is captured."""
+    def open(self) -> bool:
+        """Writers first: from then on the log keeps for them what is captured. False when somebody asks for the end
+        while Spark starts: nothing was begun then."""
         for delivery in self._running.deliveries:
-            delivery.open()
+            with self._noting(delivery.spec.name):
+                delivery.open()
             self._say_where(delivery)
-        self._running.capture.open()
+        with self._noting(READING):
+            self._running.capture.open()
+        if isinstance(self._spark, LateSession):
+            while not self._spark.wait(LOOK_EVERY_S):
+                if self._shutdown.asked.is_set():
+                    return False
         self._running.streams = {turns.name: turns for turns in (self._reading, *self._writing)}
-        for turns in self._running.streams.values():
-            turns.start()
+        with self._noting(RUN):
+            for turns in self._running.streams.values():
+                turns.start()
+        self._failures.clear(RUN)
         self._watcher.began(self._running)
+        return True
 
     def watch(self) -> None:
         """Until the end: by itself, by a signal, or because nothing can go on."""
@@ -204,13 +219,19 @@ class _Runner:
             if self._shutdown.asked.is_set():
                 break
         self._drain()
+        self._check_spark()
 
     def close(self) -> None:
         self._stop_reading.set()
         self._stop_writing.set()
-        if not all(turns.ended.is_set() for turns in self._running.streams.values()):
-            self._spark().sparkContext.cancelAllJobs()
-        for turns in self._running.streams.values():
+        streams = self._running.streams.values()
+        is_at_work = not all(turns.ended.is_set() for turns in streams)
+        for turns in streams:
+            turns.ended.set()
+        if is_at_work:
+            with while_it_lasts():
+                self._spark().sparkContext.cancelAllJobs()
+        for turns in streams:
             turns.stop()
         self._running.capture.close()
         for delivery in self._running.deliveries:
@@ -218,6 +239,8 @@ class _Runner:
 
     def summary(self, seconds: float) -> Summary:
         running = self._running
+        self._note_failures()
+        self._failures.clear(*(name for name, turns in running.streams.items() if turns.error is None))
         end = running.log.next_offset
         live = [d for d, turns in zip(running.deliveries, self._writing, strict=True) if turns.error is None]
         return Summary(
@@ -229,15 +252,48 @@ class _Runner:
             drained=all(d.next_offset >= (end if d.until is None else d.until) for d in live),
         )
 
+    def _check_spark(self) -> None:
+        if has_ended():
+            with self._noting(RUN):
+                raise ended()
+
     def _look(self) -> None:
+        self._check_spark()
         for turns in self._running.streams.values():
             turns.look()
         for delivery, turns in zip(self._running.deliveries, self._writing, strict=True):
             if turns.error is not None:
                 with suppress(TailraceError):  # what is not recorded is repeated
                     delivery.close()  # so that it does not look alive, and an operator can move it
+        self._note_failures()
         self._retain()
         self._watcher.look(self._running)
+
+    @contextmanager
+    def _noting(self, part: str) -> Iterator[None]:
+        """Within it an error is one of this part."""
+        try:
+            yield
+        except TailraceError as error:
+            self._failures.note(part, error)
+            raise
+
+    def _note_failures(self) -> None:
+        """Keep what has failed for whoever asks later, and forget it when the part has done something since."""
+        for name, turns in self._running.streams.items():
+            if turns.error is None:
+                if name in self._failed_before and self._has_done_something(name):
+                    self._failures.clear(name)
+                    self._failed_before.discard(name)
+            elif name not in self._failed_now:
+                self._failures.note(name, turns.error)
+                self._failed_now.add(name)
+
+    def _has_done_something(self, part: str) -> bool:
+        capture = self._running.capture
+        if part == READING:
+            return capture.is_idle or capture.stats.groups > 0
+        return any(each.stats.turns > 0 for each in self._running.deliveries if each.spec.name == part)
 
     def _retain(self) -> None:
         """Remove what is older or more than is to be kept, as far as no writer needs it (I6)."""

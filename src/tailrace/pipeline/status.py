@@ -11,12 +11,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tailrace.deliver.deadletter import dead_letter_namespace
+from tailrace.deliver.redelivery import OF_MESSAGES
 from tailrace.deliver.trouble import Trouble, TroubleFile
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers, State
 from tailrace.log.lag import Lag
 from tailrace.log.reader import LogReader
 from tailrace.log.stat import ConsumerStat, LogStat, stat
+from tailrace.pipeline.failures import Failure, Failures
+from tailrace.pipeline.names import READING, RUN
 from tailrace.pipeline.spec import OnError
 from tailrace.source.bookmark import load_progress
 
@@ -58,6 +61,16 @@ class NamespaceStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderStatus:
+    """The reader."""
+
+    adaptor: str
+    where: str
+    failure: Failure | None
+    """How it failed last, unless it has read something since."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriterStatus:
     """One writer."""
 
@@ -72,6 +85,8 @@ class WriterStatus:
     """The age of its last proof of life, None when there never was one."""
     trouble: Trouble | None
     """What it failed at."""
+    failure: Failure | None
+    """How it failed last, unless it has written something since."""
     invalidated: str | None
     """Why it cannot go on."""
     dead_letters: int
@@ -98,8 +113,11 @@ class PipelineStatus:
     pipeline: str
     running: Holder | None
     """The process that runs it."""
+    failure: Failure | None
+    """Why the last run did not begin."""
     log: LogStatus | None
     """None before the first run."""
+    reader: ReaderStatus
     namespaces: tuple[NamespaceStatus, ...]
     writers: tuple[WriterStatus, ...]
 
@@ -111,16 +129,22 @@ def status(spec: PipelineSpec) -> PipelineStatus:
     except TailraceError as error:
         if error.code != "log.not_found":
             raise
-        return PipelineStatus(spec.name, None, None, (), tuple(_new(write) for write in spec.writes))
+        reader = ReaderStatus(spec.read.adaptor, spec.read.options.where(), None)
+        return PipelineStatus(spec.name, None, None, None, reader, (), tuple(_new(write) for write in spec.writes))
+    failures = Failures(spec.log).read()
     tables = load_progress(LogReader(spec.log)).tables
     consumers = {consumer.name: consumer for consumer in found.consumers}
     return PipelineStatus(
         spec.name,
         found.writer,
+        failures.get(RUN),
         _log(found),
+        ReaderStatus(spec.read.adaptor, spec.read.options.where(), failures.get(READING)),
         tuple(_namespace(name, table) for name, table in sorted(tables.items())),
         tuple(
-            _writer(write, consumers[write.name], found) if write.name in consumers else _new(write, found)
+            _writer(write, consumers[write.name], found, failures.get(write.name))
+            if write.name in consumers
+            else _new(write, found)
             for write in spec.writes
         ),
     )
@@ -144,11 +168,11 @@ def _new(write: WriteSpec, found: LogStat | None = None) -> WriterStatus:
     lag = Lag(found.messages, found.bytes, 0.0) if found else Lag(0, 0, 0.0)
     position = found.oldest - 1 if found else -1
     return WriterStatus(
-        write.name, write.adaptor, write.options.where(), WriterState.NEW, position, lag, None, None, None, 0
+        write.name, write.adaptor, write.options.where(), WriterState.NEW, position, lag, None, None, None, None, 0
     )
 
 
-def _writer(write: WriteSpec, consumer: ConsumerStat, found: LogStat) -> WriterStatus:
+def _writer(write: WriteSpec, consumer: ConsumerStat, found: LogStat, failure: Failure | None) -> WriterStatus:
     invalidated = None
     trouble = None
     if consumer.state != State.DAMAGED:
@@ -157,6 +181,8 @@ def _writer(write: WriteSpec, consumer: ConsumerStat, found: LogStat) -> WriterS
         trouble = TroubleFile(found.directory, write.name).read()
         if trouble is not None and _is_over(trouble, consumer.position, known.positions.acknowledged):
             trouble = None
+    if failure is not None and failure.error.code in OF_MESSAGES and trouble is None:
+        failure = None  # an operator has got it over the messages at fault
     if consumer.state == State.INVALIDATED and invalidated is None:
         invalidated = "messages that it needs were removed from the log"
     dead = found.namespaces.get(dead_letter_namespace(write.name))
@@ -164,24 +190,29 @@ def _writer(write: WriteSpec, consumer: ConsumerStat, found: LogStat) -> WriterS
         name=write.name,
         adaptor=write.adaptor,
         where=write.options.where(),
-        state=_state(consumer, trouble, found.writer, write.on_error),
+        state=_state(consumer, trouble, failure, found.writer, write.on_error),
         position=consumer.position,
         lag=consumer.lag,
         seen_s_ago=max(0.0, time.time() - consumer.seen_s) if consumer.seen_s else None,
         trouble=trouble,
+        failure=failure,
         invalidated=invalidated,
         dead_letters=dead.messages if dead else 0,
     )
 
 
-def _state(consumer: ConsumerStat, trouble: Trouble | None, runs: Holder | None, on_error: OnError) -> WriterState:
+def _state(
+    consumer: ConsumerStat, trouble: Trouble | None, failure: Failure | None, runs: Holder | None, on_error: OnError
+) -> WriterState:
     if consumer.state != State.LIVE:
         return WriterState(consumer.state)
     if trouble is not None:
         is_old = runs is not None and trouble.at_s < datetime.fromisoformat(runs.since).timestamp()
         goes_on = is_old or on_error is not OnError.STOP
         return WriterState.RETRYING if goes_on and consumer.in_use else WriterState.STOPPED
-    return WriterState.RUNNING if consumer.in_use else WriterState.IDLE
+    if consumer.in_use:
+        return WriterState.RUNNING
+    return WriterState.STOPPED if failure is not None else WriterState.IDLE
 
 
 def _is_over(trouble: Trouble, position: int, acknowledged: set[int]) -> bool:

@@ -23,14 +23,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from tailrace.errors import TailraceError
-from tailrace.log.batch import Batch, batches_of
+from tailrace.log.batch import Batch, batch_of, batches_of
 from tailrace.log.reader import LogReader
 from tailrace.log.staging import Staged
-from tailrace.message import Message, Mode, Op, now
+from tailrace.message import Message, Micros, Mode, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.source.bookmark import BookmarkHold, bookmark, load_progress
-from tailrace.source.contract import Reader, Table
+from tailrace.source.contract import Reader, Table, left_out
 from tailrace.source.phase import Phase, Progress, TableProgress
 from tailrace.source.task import CaptureItem, StagePieces
 
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 BATCH_PREFIX: Final = "capture-"
 DISCOVER_EVERY_S: Final = 5.0
 FORGET_EVERY_S: Final = 1.0
+HEARTBEAT_S: Final = 10.0
+"""A source in which nothing happens that is wanted moves on all the same, and must not keep what it need not."""
 TURN_S: Final = 10.0
 """A turn without work ends after this time: a stream that has turns all the time costs more."""
 
@@ -90,8 +94,13 @@ class Capture:
         self._once = once
         self._reader: Reader | None = None
         self._hold: BookmarkHold | None = None
+        self._tables: dict[str, Table] = {}
+        """As they were found last."""
+        self._left_out: set[str] = set()
+        """What people were told of."""
         self._discovered_s = 0.0
         self._forgot_s = 0.0
+        self._noted_s = 0.0
 
     @property
     def reader(self) -> Reader:
@@ -111,10 +120,15 @@ class Capture:
 
     def turn(self) -> bool:
         """One turn; False when everything that was asked for is in the log."""
+        if not self.progress.plans:
+            self.reader.copied()
         position, items = self._await_work()
         if items:
             self._capture(items, position)
-        is_last = self._once and not any(item.namespace for item in items)
+        elif position != self.progress.position and time.monotonic() - self._noted_s >= HEARTBEAT_S:
+            self._note_position(position)
+        is_read = not items or self.progress.position == position
+        is_last = self._once and is_read and not any(item.namespace for item in items)
         if is_last or time.monotonic() - self._forgot_s >= FORGET_EVERY_S:
             self._forget()
         return not is_last and not self._stop.is_set()
@@ -133,7 +147,7 @@ class Capture:
         while True:
             if time.monotonic() - self._discovered_s >= DISCOVER_EVERY_S:
                 self._discover()
-            position = self.reader.position()  # 1.
+            position = {**(self.progress.position or {}), **self.reader.position()}  # 1.
             pieces = self.reader.plan_changes(self.progress.position or {}, position)
             items = [CaptureItem(number, piece) for number, piece in enumerate(pieces)]
             items += self._copies(len(items))
@@ -188,22 +202,41 @@ class Capture:
                 if namespace in tables and tables[namespace].phase is Phase.COMPLETE:
                     tables[namespace] = replace(tables[namespace], phase=Phase.SYNC)
         plans = {name: plan for name, plan in self.progress.plans.items() if tables[name].phase is Phase.COPY}
-        return Progress(position, tables, plans)
+        reached = [receipt["reached"] for receipt in receipts if receipt["reached"] is not None]
+        return Progress({**position, **reached[-1]} if reached else position, tables, plans)
 
     def _epilogue(self, after: Progress) -> list[Batch]:
         """What follows the data in a group: a mark for each namespace whose copy is complete, and the bookmark."""
         at = now()
         completed = [
-            Message(Op.NOOP, at, name, None)
+            self._completed(name, table, at)
             for name, table in after.tables.items()
             if table.phase is not Phase.COPY and self.progress.tables[name].phase is Phase.COPY
         ]
-        return [*batches_of(completed, Mode.COMPLETE), *bookmark(self.progress, after, at)]
+        return [*completed, *bookmark(self.progress, after, at)]
+
+    def _completed(self, name: str, progress: TableProgress, at: Micros) -> Batch:
+        """The mark of a complete copy. Where there were no rows it says what they would look like."""
+        table = self._tables.get(name) if progress.copied == 0 else None
+        fields = [] if table is None else list(table.schema)
+        nothing: Any = pa.nulls(1, pa.struct(fields))
+        key = () if table is None else table.key
+        return batch_of(name, nothing, op=Op.NOOP, timestamp=at, mode=Mode.COMPLETE, key=key)
+
+    def _note_position(self, position: Mapping[str, Any]) -> None:
+        """Nothing came up to here."""
+        after = replace(self.progress, position=position)
+        self._log.append(list(bookmark(self.progress, after, now())))
+        self.progress = after
+        self._noted_s = time.monotonic()
 
     def _discover(self) -> None:
-        """Notice tables that are new or have new columns: they are copied, from now on their changes are noted."""
+        """Notice tables that are new or have new columns: they are copied, unless all their rows come as changes. From
+        now on their changes are noted."""
         self._discovered_s = time.monotonic()
         found = {table.namespace: table for table in self.reader.tables() if self._is_wanted(table.namespace)}
+        self._tables = found
+        self._tell_left_out()
         changed = {name: table for name, table in found.items() if self._is_changed(table)}
         gone = self.progress.tables.keys() - found.keys()
         is_first = self.progress.position is None
@@ -216,16 +249,17 @@ class Capture:
         for name in sorted(gone):
             self._report(f"{name}: no longer in the source; what the log has of it stays")
         for name, table in changed.items():
-            added = self._added(table)
-            if name in tables and not added:
-                tables[name] = replace(tables[name], columns=tuple(table.schema.names))
-                self._report(f"{name}: columns are now {', '.join(table.schema.names)}")
+            known, added = tables.get(name), self._added(table)
+            plan = self.reader.plan_copy(table) if known is None or set(added) - set(table.empty) else []
+            if known is not None and not plan:  # a copy that has begun goes on
+                tables[name] = replace(known, columns=tuple(table.schema.names))
+                news = f"new column {', '.join(added)}" if added else f"columns are now {', '.join(table.schema.names)}"
+                self._report(f"{name}: {news}")
                 continue
-            if name in tables:
+            if known is not None:
                 self._report(f"{name}: new column {', '.join(added)}; it is copied again")
             elif not is_first:
-                self._report(f"{name}: new, it is copied")
-            plan = self.reader.plan_copy(table)
+                self._report(f"{name}: new, {'it is copied' if plan else 'its rows come as changes'}")
             phase = Phase.COPY if plan else Phase.COMPLETE
             tables[name] = TableProgress(phase, tuple(table.schema.names), len(plan), rows=table.rows)
             if plan:
@@ -235,6 +269,12 @@ class Capture:
         begun = [Message(Op.NOOP, at, name, None) for name in plans if name in changed]
         self._log.append([*batches_of(begun, Mode.COPY), *bookmark(self.progress, planned, at)])
         self.progress = planned
+
+    def _tell_left_out(self) -> None:
+        for name, why in left_out(self.reader).items():
+            if name not in self._left_out and self._is_wanted(name):
+                self._left_out.add(name)
+                self._report(f"{name}: left out: {why}")
 
     def _is_wanted(self, namespace: str) -> bool:
         return not namespace.startswith(RESERVED) and self._namespace.search(namespace) is not None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailrace.errors import TailraceError
+from tailrace.spark.process import while_it_lasts
 from tailrace.spark.session import SparkConfig, start
 from tailrace.spark.tasks import run_tasks
 
@@ -27,25 +29,32 @@ class LateSession:
     def __call__(self) -> SparkSession:
         return self._session.result()
 
+    def wait(self, seconds: float) -> bool:
+        """Wait so long; whether a call need not wait now."""
+        wait([self._session], seconds)
+        return self._session.done()
+
     def stop(self) -> None:
         """End Spark. One that is still starting ends when it has started; nobody waits for that."""
         self._unwanted.set()
         if self._session.done() and self._session.exception() is None:
             self._thread.join()
-            self._session.result().stop()
+            with while_it_lasts():
+                self._session.result().stop()
 
     def _work(self) -> None:
         try:
             session = start(self._config)
-        except TailraceError as error:
+        except Exception as error:  # noqa: BLE001  whoever wants the session gets it
             self._session.set_exception(error)
             return
         self._session.set_result(session)
         if self._unwanted.is_set():
             session.stop()
             return
-        # The first task takes long, for Python must start too; so let it be one that nobody waits for.
-        run_tasks(session, "warm", _nothing, [0])
+        # The first task takes long, for Python must start too; so let it be one that nobody waits for, nor misses.
+        with suppress(TailraceError):
+            run_tasks(session, "warm", _nothing, [0])
 
 
 def _nothing(item: int) -> dict[str, int]:

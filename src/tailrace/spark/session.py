@@ -13,7 +13,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import Place, TailraceError
-from tailrace.spark import archive
+from tailrace.spark import archive, process
+from tailrace.spark.submitting import submitted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +25,7 @@ _CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing.Fi
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "tailrace",
     "spark.driver.memory": "1g",
+    "spark.redaction.regex": "(?i)secret|passw|token|credential|key",
     "spark.scheduler.mode": "FAIR",
     "spark.sql.adaptive.enabled": "false",  # small plans: deciding costs more than it saves
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -89,6 +91,8 @@ def start(config: SparkConfig) -> SparkSession:
         try:
             session = _session(config)
         except Exception as error:
+            if (failed := process.not_at_work(error)) is not None:
+                raise failed from error
             what = f"Spark did not start: {fold(error)}"
             place = Place(config.log_path)
             raise TailraceError("spark.unavailable", what, place=place, hint="look into the file") from error
@@ -114,14 +118,27 @@ def _session(config: SparkConfig) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if SparkContext._active_spark_context is None:
-        conf = SparkConf(loadDefaults=False).setAll(list(_settings(config).items()))
-        with open(config.log_path, "ab", opener=_private) as log:
+        settings = _settings(config)
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        with open(config.log_path, "ab", opener=_private) as log, submitted(settings) as inherited:
             launch: Any = launch_gateway
             # in a session of its own no signal reaches it that was meant for us; it ends when we do
-            options = {"stdout": log, "stderr": log, "start_new_session": True}
-            gateway = None if SparkContext._gateway else launch(conf, options)
+            options = {"stdout": log, "stderr": log, "start_new_session": True, "pass_fds": inherited}
+            gateway = None if SparkContext._gateway else launch(None, options)
+        _hush()
         SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.getOrCreate()
+
+
+def _hush() -> None:
+    """PySpark prints an error of a query with its stack traces before it raises it; who catches it tells it. So does
+    Py4J when the JVM is gone, through Python's root logger; let it use its own."""
+    from py4j import java_gateway  # type: ignore[import-untyped]
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    java_gateway.logging = java_gateway.logger
 
 
 def _private(path: str, flags: int) -> int:

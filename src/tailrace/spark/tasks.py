@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from tailrace.errors import TailraceError
+from tailrace.masking import masked
+from tailrace.spark.process import not_at_work
 from tailrace.spark.session import fold
 from tailrace.spark.tasklog import collecting, log_again
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Receipt = Mapping[str, Any]
 """What a task tells about its work; plain JSON."""
@@ -58,15 +61,31 @@ def run_tasks(session: SparkSession, label: str, work: Callable[[Item], Receipt]
     """Do `work` for every item, each in a task of its own, all in one job; `work` and items are pickled."""
     if not items:
         return Outcome([], [])
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", label)
-    session.sparkContext.setJobDescription(label)
-    frame = session.range(0, len(items), 1, len(items)).mapInArrow(_task(work, list(items)), _SCHEMA)
     try:
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", label)
+        session.sparkContext.setJobDescription(label)
+        frame = session.range(0, len(items), 1, len(items)).mapInArrow(_task(work, list(items)), _SCHEMA)
         rows = frame.collect()
     except Exception as error:
+        if (failed := not_at_work(error)) is not None:
+            raise failed from error
         what = f"a Spark job of {label} failed: {fold(error)}"
         raise TailraceError("spark.failed", what, hint="look into spark.log beside the log; run again") from error
     return _outcome(len(items), ((row["item"], row["receipt"]) for row in rows))
+
+
+def run_over(frame: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Receipt]) -> Receipt | None:
+    """Do `work` with all rows of a frame of one partition, in its task; None when Spark knows that there are none. What
+    fails before the rows are there is raised as Spark has it."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        receipt = json.dumps(_receipt(work, batches))
+        for _ in batches:  # Spark takes a task that leaves something unread for a broken one
+            pass
+        yield pa.RecordBatch.from_pydict({"item": [0], "receipt": [receipt]})
+
+    rows = frame.mapInArrow(run, _SCHEMA).collect()
+    return next(iter(_outcome(1, ((row["item"], row["receipt"]) for row in rows)).all()), None)
 
 
 def _task(work: Callable[[Item], Receipt], items: list[Item]) -> Any:
@@ -85,6 +104,10 @@ def _receipt(work: Callable[[Item], Receipt], item: Item) -> Receipt:
             return {"done": work(item), "logged": lines}
         except TailraceError as error:
             return {"failed": error.encode(), "logged": lines}
+        except Exception:
+            if not _tells_secret():
+                raise
+            raise RuntimeError(masked(traceback.format_exc())) from None
 
 
 @contextlib.contextmanager
@@ -93,8 +116,22 @@ def telling_driver() -> Iterator[None]:
     try:
         yield
     except TailraceError as error:
-        coded = base64.b64encode(json.dumps(error.encode()).encode()).decode()
-        raise RuntimeError(f"{_MARK}{coded};") from error
+        raise RuntimeError(marked(error)) from (None if _tells_secret() else error)
+    except Exception:
+        if not _tells_secret():
+            raise
+        raise RuntimeError(masked(traceback.format_exc())) from None
+
+
+def _tells_secret() -> bool:
+    """Whether the error that is being handled, or what led to it, has a secret in it: Spark writes it to its log."""
+    told = traceback.format_exc()
+    return masked(told) != told
+
+
+def marked(error: TailraceError) -> str:
+    """An error of ours as text that `task_error` finds in an error of Spark's."""
+    return f"{_MARK}{base64.b64encode(json.dumps(error.encode()).encode()).decode()};"
 
 
 def task_error(error: BaseException) -> TailraceError | None:

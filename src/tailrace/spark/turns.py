@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import TailraceError
+from tailrace.spark.process import has_ended, not_at_work, while_it_lasts
 from tailrace.spark.session import fold
 
 if TYPE_CHECKING:
@@ -43,15 +44,25 @@ class Turns:
 
     def start(self) -> None:
         self._checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=self._directory)
-        clock = self._session().readStream.format("rate-micro-batch")
-        frame = clock.option("rowsPerBatch", 1).option("numPartitions", 1).load()
-        writer = frame.writeStream.queryName(self.name).foreachBatch(self._take)
-        self._query = writer.option("checkpointLocation", self._checkpoint).start()
+        session = self._session()
+        try:
+            clock = session.readStream.format("rate-micro-batch")
+            frame = clock.option("rowsPerBatch", 1).option("numPartitions", 1).load()
+            writer = frame.writeStream.queryName(self.name).foreachBatch(self._take)
+            self._query = writer.option("checkpointLocation", self._checkpoint).start()
+        except Exception as error:
+            what = f"the stream of {self.name} did not start: {fold(error)}"
+            hint = "look into spark.log beside the log; run again"
+            raise not_at_work(error) or TailraceError("spark.failed", what, hint=hint) from error
 
     def look(self) -> None:
         """Notice a query that ended by itself, outside of a turn."""
         query = self._query
-        if query is not None and not self.ended.is_set() and not query.isActive:
+        if query is None or self.ended.is_set():
+            return
+        with while_it_lasts():
+            if query.isActive:
+                return
             cause = query.exception()
             what = f"the stream of {self.name} ended: {fold(cause) if cause else 'nobody knows why'}"
             self.error = TailraceError("spark.failed", what, hint="look into spark.log beside the log; run again")
@@ -61,7 +72,8 @@ class Turns:
         """End the query when its turn is over; ask the turn to be brief by other means first."""
         self.ended.set()
         if self._query is not None:
-            self._query.stop()
+            with while_it_lasts():
+                self._query.stop()
             self._query = None
         shutil.rmtree(self._checkpoint, ignore_errors=True)
 
@@ -78,11 +90,12 @@ class Turns:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  a turn is a program's outermost function
             what = f"{self.name} failed: {type(error).__name__}: {fold(error)}"
-            failure = TailraceError("spark.failed", what, hint="run again")
+            failure = not_at_work(error) or TailraceError("spark.failed", what, hint="run again")
             failure.__cause__ = error
             self._fail(failure)
 
     def _fail(self, error: TailraceError) -> None:
-        if not self.ended.is_set():  # what `stop` has broken off did not fail
+        """What was broken off, because nobody wants it any more or Spark is gone, did not fail."""
+        if not self.ended.is_set() and not has_ended():
             self.error = error
-            self.ended.set()
+        self.ended.set()

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tailrace.log.documents import JSON, NOT_COLUMNAR, TYPE_METADATA
-from tailrace.transform.fields import is_json
+from tailrace.log.documents import NOT_COLUMNAR, is_json, json_field
 
 Column = tuple["pa.Field[Any]", "pa.Array[Any]"]
 
@@ -71,7 +70,7 @@ def _inferred(values: list[Any], kinds: set[type]) -> pa.Array[Any] | None:
 
 def _in_json(name: str, values: list[Any]) -> Column:
     texts = [None if value is None else _json_text(name, value) for value in values]
-    return pa.field(name, pa.string(), metadata={TYPE_METADATA: JSON}), pa.array(texts, pa.string())
+    return json_field(name), pa.array(texts, pa.string())
 
 
 def _json_text(name: str, value: Any) -> str:

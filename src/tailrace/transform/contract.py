@@ -29,5 +29,5 @@ class FrameFunction(Protocol):
     """One step on a DataFrame with the columns `offset, op, timestamp, lsn, tx, namespace, data, before`; of one
     namespace, so `data` has its true type. `offset` must stay: it says where a message belongs."""
 
-    def apply_frame(self, frame: DataFrame) -> DataFrame:
-        """The messages after this step."""
+    def apply_frame(self, frame: DataFrame, namespace: str) -> DataFrame:
+        """The messages of a namespace after this step. Columns that are none of the above go along as they are."""

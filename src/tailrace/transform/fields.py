@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tailrace.deliver.messages import Messages
 from tailrace.log.batch import KEY_METADATA
-from tailrace.log.documents import JSON, TYPE_METADATA
+from tailrace.log.documents import is_json
 
 Paths = Mapping[str, str]
 """Paths, each with what the field is to be called; functions that do not rename leave that empty."""
@@ -39,11 +39,6 @@ class Found:
     column: pa.Array[Any]
     within: str | None = None
     """When the column holds JSON text: the path inside it, empty for the whole."""
-
-
-def is_json(field: pa.Field[Any]) -> bool:
-    """Whether a field's text is JSON (see `log.documents`)."""
-    return (field.metadata or {}).get(TYPE_METADATA) == JSON
 
 
 def inside(paths: Paths, name: str) -> dict[str, str]:

@@ -67,9 +67,9 @@ def pretty(spaces: int = 2, *, namespace: str = "") -> Pretty:
     return _made(Pretty, spaces=spaces, namespace=namespace)
 
 
-def sql(query: str, *, namespace: str = "") -> Sql:
+def sql(query: str, *, missing: Missing = "ignore", namespace: str = "") -> Sql:
     """Select from the view `messages`."""
-    return _made(Sql, query=query, namespace=namespace)
+    return _made(Sql, query=query, missing=missing, namespace=namespace)
 
 
 def python(

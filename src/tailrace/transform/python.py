@@ -154,20 +154,24 @@ class PythonFrame(OwnFunction):
     frame: Reference
     """The function, as package.module:name. What it returns must have the columns offset, op and data."""
 
-    def apply_frame(self, frame: DataFrame) -> DataFrame:
+    def apply_frame(self, frame: DataFrame, namespace: str) -> DataFrame:
+        from pyspark.sql import functions as F  # noqa: N812  as Spark's own documentation calls it
+
         function, title = _function(self.frame), _title(self.frame)
         try:
             result = function(frame)
         except Exception as error:
-            raise self.failed(None, f"{title}: {what_failed(error, function)}", "correct the function") from error
+            why = f"{title}: {what_failed(error, function)}"
+            raise self.failed(namespace, why, "correct the function") from error
         columns = getattr(result, "columns", None)
         if columns is None:
-            raise self.failed(None, f"{title} returned {type(result).__name__}", "return a DataFrame")
+            raise self.failed(namespace, f"{title} returned {type(result).__name__}", "return a DataFrame")
         lost = [name for name in _FRAME_COLUMNS if name not in columns]
         if lost:
             why = f"{title} returned a DataFrame without {', '.join(lost)}"
-            raise self.failed(None, why, "keep these columns: offset says where a message belongs")
-        returned: DataFrame = result
+            raise self.failed(namespace, why, "keep these columns: offset says where a message belongs")
+        empty = {name: F.lit(None).cast(frame.schema[name].dataType) for name in frame.columns if name not in columns}
+        returned: DataFrame = result.withColumns(empty)
         return returned
 
 

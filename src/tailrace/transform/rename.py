@@ -31,12 +31,16 @@ class Rename(FunctionOptions):
     @field_validator("fields")
     @classmethod
     def _check_names(cls, fields: dict[str, str]) -> dict[str, str]:
+        taken: dict[tuple[str, str], str] = {}
         for old, new in fields.items():
             parent, _, name = new.rpartition(".")
             if not old or not name:
                 raise ValueError(f"{old!r}: {new!r} has an empty name")
             if parent and parent != old.rpartition(".")[0]:
                 raise ValueError(f"{old!r} cannot become {new!r}: a field stays where it is, only its name changes")
+            other = taken.setdefault((old.rpartition(".")[0], name), old)
+            if other != old:
+                raise ValueError(f"{other!r} and {old!r} cannot both become {new!r}")
         return fields
 
     def apply(self, messages: Messages) -> Messages:

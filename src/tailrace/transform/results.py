@@ -10,9 +10,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tailrace.deliver.messages import Messages
+from tailrace.log.documents import is_json
 from tailrace.message import Op
 from tailrace.transform.columns import Column, NoColumn, column_of
-from tailrace.transform.fields import is_json, struct_of, with_key
+from tailrace.transform.fields import struct_of, with_key
 
 CHUNK_ROWS: Final = 4096
 """So many documents are held at a time: more of them would keep the garbage collector busy."""

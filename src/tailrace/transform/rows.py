@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.deliver.messages import Messages
+from tailrace.log.documents import is_json
 from tailrace.message import EPOCH, Op
-from tailrace.transform.fields import is_json
 
 OPS: Final = {int(op): op.name.lower() for op in Op}
 

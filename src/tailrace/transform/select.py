@@ -67,6 +67,8 @@ class Select:
     """Where the list of columns begins."""
     has_star: bool
     """Whether `*` is among the columns."""
+    relations: frozenset[str] = frozenset({VIEW})
+    """What the view is called, in small letters: its name, and the word that follows it."""
 
     def with_column(self, name: str) -> str:
         """The query with one more column, before the others."""
@@ -88,7 +90,7 @@ def read_select(query: str) -> Select:
         raise NotPerMessage(f"it must select FROM {VIEW}")
     if froms[0] == start:
         raise NotPerMessage("it selects no column")
-    return Select(text, tokens[start - 1].end, _has_star(tokens[start : froms[0]]))
+    return Select(text, tokens[start - 1].end, _has_star(tokens[start : froms[0]]), _relations(tokens[froms[0] :]))
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -147,6 +149,12 @@ def _is_from(token: _Token, before: _Token) -> bool:
 
 def _names_view(token: _Token) -> bool:
     return token.kind in ("word", "quoted") and token.text.strip("`").lower() == VIEW
+
+
+def _relations(tokens: list[_Token]) -> frozenset[str]:
+    words = [token for token in tokens if token.word != "AS"]
+    after = next(at for at, token in enumerate(words) if _names_view(token)) + 1
+    return frozenset({VIEW} | {token.text.strip("`").lower() for token in words[after : after + 1]})
 
 
 def _has_star(columns: list[_Token]) -> bool:

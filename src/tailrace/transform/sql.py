@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final
 
 from pydantic import Field, field_validator
 
 from tailrace.message import Op
-from tailrace.transform.options import FunctionOptions
+from tailrace.transform.gaps import Gap, filled, gap_of, gaps_in
+from tailrace.transform.options import FunctionOptions, Missing
 from tailrace.transform.select import VIEW, Select, read_select
 
 if TYPE_CHECKING:
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 
 MESSAGE: Final = "__tailrace_message"
 """The column that ties a row of the result to its message."""
+LOGGER: Final = logging.getLogger("tailrace.sql")
 _DATA: Final = "data"
 _HAS_DATA: Final = "has_data"
 
@@ -33,6 +37,8 @@ class Sql(FunctionOptions):
 
     query: Annotated[str, Field(min_length=1)]
     """SELECT … FROM messages [WHERE …], in Spark's SQL."""
+    missing: Missing = "ignore"
+    """What happens when a namespace lacks a field: `ignore` takes it for NULL and says so once, `error` stops."""
 
     @field_validator("query")
     @classmethod
@@ -40,33 +46,55 @@ class Sql(FunctionOptions):
         read_select(query)
         return query
 
-    def apply_frame(self, frame: DataFrame) -> DataFrame:
-        from pyspark.errors import AnalysisException
-
+    def apply_frame(self, frame: DataFrame, namespace: str) -> DataFrame:
         select = read_select(self.query)
         extras = _extras(frame)
-        _view(frame, extras).createOrReplaceTempView(VIEW)
-        try:
-            result = frame.sparkSession.sql(select.with_column(MESSAGE))
-        except AnalysisException as error:
-            reason = str(error).strip().splitlines()[0]
-            raise self.failed(None, f"{reason} (in {self.query!r})", "correct the query") from error
-        return self._rebuilt(frame, result, select, set(extras))
+        result = self._selected(_view(frame, extras), select, namespace)
+        return self._rebuilt(frame, result, select, set(extras), namespace)
 
-    def _rebuilt(self, frame: DataFrame, result: DataFrame, select: Select, extras: set[str]) -> DataFrame:
-        """The result as messages again: what was not data comes from the column that ties."""
+    def _selected(self, view: DataFrame, select: Select, namespace: str, gaps: tuple[Gap, ...] = ()) -> DataFrame:
+        """What the query gives, with NULL for what the namespace lacks."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            if gaps:
+                view = filled(view, gaps[-1])
+            view.createOrReplaceTempView(VIEW)
+            return view.sparkSession.sql(select.with_column(MESSAGE))
+        except AnalysisException as error:
+            gap = gap_of(error, select.relations) if self.missing == "ignore" else None
+            if gap is None or gap in gaps:
+                reason = str(error).strip().splitlines()[0]
+                raise self.failed(namespace, f"{reason} (in {self.query!r})", "correct the query") from error
+        _tell(namespace, str(gap), self.query)
+        return self._selected(view, select, namespace, (*gaps, gap))
+
+    def _rebuilt(
+        self, frame: DataFrame, result: DataFrame, select: Select, extras: set[str], namespace: str
+    ) -> DataFrame:
+        """The result as messages again: what was not data comes from the column that ties. What is nothing but a gap is
+        left out, so that an update without the field leaves it as it is."""
         from pyspark.sql import functions as F  # noqa: N812  as Spark's own documentation calls it
 
         hidden = {MESSAGE} | (extras if select.has_star else set())
-        names = {at: name for at, name in enumerate(result.columns) if at and name not in hidden}
+        asked = {at: name for at, name in enumerate(result.columns) if at and name not in hidden}
+        gaps = gaps_in(result)
+        names = {at: name for at, name in asked.items() if at not in gaps} or asked
         if len({name.lower() for name in names.values()}) < len(names):
-            raise self.failed(None, f"two columns of {self.query!r} have the same name", "name one of them with AS")
+            why = f"two columns of {self.query!r} have the same name"
+            raise self.failed(namespace, why, "name one of them with AS")
         if not names:
-            raise self.failed(None, f"{self.query!r} selects no field", "select at least one")
+            raise self.failed(namespace, f"{self.query!r} selects no field", "select at least one")
         numbered = result.toDF(*(f"c{at}" for at in range(len(result.columns))))
         fields = F.struct(*(F.col(f"c{at}").alias(name) for at, name in names.items()))
         data = F.when(F.col(f"c0.{_HAS_DATA}"), fields).alias(_DATA)
         return numbered.select(*(data if name == _DATA else F.col(f"c0.{name}") for name in frame.columns))
+
+
+@cache
+def _tell(namespace: str, field: str, query: str) -> None:
+    """Once in a process."""
+    LOGGER.warning("sql: %s has no field %s, which is taken for NULL in %r", namespace, field, query)
 
 
 def _extras(frame: DataFrame) -> dict[str, Column]:

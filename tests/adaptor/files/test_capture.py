@@ -35,12 +35,13 @@ def run_here(work: Any, items: list[Any]) -> Any:
 
 
 @contextmanager
-def captured(directory: Path, log: Path, **options: Any) -> Iterator[Capture]:
+def captured(directory: Path, log: Path, said: list[str] | None = None, **options: Any) -> Iterator[Capture]:
     """A run of the pipeline's first half."""
     with CommitLog.open(log) as opened:
         source = FilesReaderOptions.model_validate({"path": str(directory), **options})
-        quiet: Any = {"stop": threading.Event(), "report": lambda line: None}
-        capture = Capture(source, re.compile("files"), opened, run_here, once=True, **quiet)
+        said = [] if said is None else said
+        stop = threading.Event()
+        capture = Capture(source, re.compile("files"), opened, run_here, stop=stop, report=said.append, once=True)
         capture.open()
         try:
             yield capture
@@ -118,3 +119,36 @@ def test_without_tail_new_files_wait_for_the_next_run(tmp_path: Path, monkeypatc
     with captured(source, log, tail=False) as capture:
         turns(capture)
     assert [row["n"] for row in rows(log)] == [0, 1]
+
+
+def test_columns_that_come_with_another_file_do_not_end_a_copy(tmp_path: Path) -> None:
+    """The first file tells the columns of a namespace; one that comes before it in the middle of a copy has others."""
+    source, log = tmp_path / "in", tmp_path / "log"
+    source.mkdir()
+    options: dict[str, Any] = {"namespace": "files.all", "piece_bytes": 50}
+    write_lines(source / "b.jsonl", [{"n": number} for number in range(100)])
+    with captured(source, log, **options) as capture:
+        capture.turn()
+    assert 0 < len(rows(log)) < 100
+    write_lines(source / "a.jsonl", [{"n": 100, "other": 1}])
+    said: list[str] = []
+    with captured(source, log, said, **options) as capture:
+        turns(capture, 50)
+    assert sorted(row["n"] for row in rows(log)) == list(range(101))
+    assert said == ["files.all: new column other"]
+
+
+def test_what_is_said_of_new_files_is_true(tmp_path: Path) -> None:
+    """Their rows are changes, so nothing is copied."""
+    source, log = tmp_path / "in", tmp_path / "log"
+    source.mkdir()
+    write_lines(source / "a.jsonl", [{"n": 0}])
+    said: list[str] = []
+    with captured(source, log, said) as capture:
+        turns(capture)
+    write_lines(source / "b.jsonl", [{"n": 1}])
+    with captured(source, log, said) as capture:
+        turns(capture)
+        assert capture.progress.tables["files.b"].copied == 0
+    assert said == ["files.b: new, its rows come as changes"]
+    assert sorted(row["n"] for row in rows(log)) == [0, 1]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import fastavro
 import pytest
 
 from tailrace.adaptor.files.names import file_stem_of
@@ -80,6 +81,32 @@ class CsvSource(Source):
             ]
 
 
+@dataclass
+class AvroSource(Source):
+    """Each table is an Avro file."""
+
+    directory: Path
+    columns: ClassVar = {"id": "long", "name": ["null", "string"], "amount": ["null", "double"]}
+
+    def options(self) -> ReaderOptions:
+        return FilesReaderOptions(path=str(self.directory), key=("id",), piece_bytes=1000)
+
+    def create(self, table: str) -> str:
+        fields = [{"name": name, "type": kind} for name, kind in self.columns.items()]
+        with (self.directory / f"{table}.avro").open("wb") as file:
+            fastavro.writer(file, {"type": "record", "name": "row", "fields": fields}, [])
+        return f"files.{table}"
+
+    def insert(self, table: str, rows: Sequence[Row]) -> None:
+        with (self.directory / f"{table}.avro").open("a+b") as file:
+            known: Any = None
+            fastavro.writer(file, known, rows, sync_interval=100)
+
+    def rows(self, table: str) -> list[Row]:
+        with (self.directory / f"{table}.avro").open("rb") as file:
+            return [dict(row) for row in fastavro.reader(file) if isinstance(row, dict)]
+
+
 class FilesContract(ReaderContract):
     """Two promises mean something else for files that only grow."""
 
@@ -123,6 +150,12 @@ class TestCsvReader(FilesContract):
     @pytest.fixture
     def source(self, tmp_path: Path) -> CsvSource:
         return CsvSource(tmp_path)
+
+
+class TestAvroReader(FilesContract):
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> AvroSource:
+        return AvroSource(tmp_path)
 
 
 @dataclass

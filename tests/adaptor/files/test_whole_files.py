@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tailrace.errors import TailraceError
+from tailrace.adaptor.files.marks import SETTLED_S
+from tailrace.errors import Place, TailraceError
 from tests.adaptor.files.material import changed, copied, lsns_of, reader_of, rows_of
 
 ROWS = [{"n": number, "s": f"text {number}"} for number in range(1000)]
@@ -47,13 +50,106 @@ def test_parts_of_gzip_put_together(tmp_path: Path) -> None:
     assert copied(file) == [{"n": 1}, {"n": 2}]
 
 
+def frames(suffix: str, *texts: bytes) -> list[bytes]:
+    """Texts, each compressed by itself."""
+    kind: Any = {".gz": "gzip", ".zst": "zstd"}[suffix]
+    return [bytes(pa.compress(text, kind, asbytes=True)) for text in texts]
+
+
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-def test_damaged(tmp_path: Path, suffix: str) -> None:
+def test_a_stream_that_is_still_being_written_waits(
+    tmp_path: Path, suffix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wherever it is cut, no row comes before all of them do, and none comes twice."""
     file = packed(tmp_path / f"a.jsonl{suffix}", JSON)
+    complete = file.read_bytes()
+    watched = reader_of(tmp_path)  # one that follows it, beside those that see it for the first time
+    file.write_bytes(b"")
+    for cut in [*range(1, 40), *range(40, len(complete) - 40, 97), *range(len(complete) - 40, len(complete))]:
+        with file.open("r+b") as opened:
+            opened.write(complete[:cut])
+            opened.truncate()
+        assert watched.position() == reader_of(tmp_path).position() == {"files": {}}, cut
+    assert watched.tables() == []
+    assert copied(tmp_path) == copied(tmp_path, tail=False) == []
+    assert sum("not complete yet" in line for line in caplog.messages if str(file) in line) > 0
+    file.write_bytes(complete)
+    assert watched.position() == reader_of(tmp_path).position() != {"files": {}}
+    assert changed(tmp_path, {}) == ROWS
+    caplog.clear()
+    assert watched.position()
+    assert caplog.messages == []
+
+
+def test_what_is_not_complete_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = packed(tmp_path / "a.jsonl.gz", JSON)
+    complete = file.read_bytes()
+    reader = reader_of(tmp_path)
+    for cut in (10, 20, 30):
+        file.write_bytes(complete[:cut])
+        reader.position()
+    assert caplog.messages == [f"{str(file)!r} is not complete yet; what is missing is read when it is there"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_whole_members_are_read_while_others_are_written(tmp_path: Path, suffix: str) -> None:
+    """A line may go on from one member to the next, so not every end of a member will do."""
+    file = tmp_path / f"a.jsonl{suffix}"
+    parts = frames(suffix, b'{"n":1}\n', b'{"n":', b'2}\n{"n":3}\n', b'{"n":4}\n')
+    content = b"".join(parts)
+    rows: list[Any] = []
+    position: Any = {}
+    for size in range(len(content) + 1):
+        file.write_bytes(content[:size])
+        reader = reader_of(tmp_path)
+        end = reader.position()
+        rows += changed(tmp_path, position, end)
+        position = end
+        whole = [sum(map(len, parts[:count])) for count in (1, 3, 4)]
+        assert len(rows) == sum(count for count, at in zip((1, 2, 1), whole, strict=True) if size >= at), size
+    assert rows == [{"n": number} for number in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_a_member_that_is_added_to_csv_has_no_header(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"a.csv{suffix}"
+    first, second = frames(suffix, b"n,s\n1,x\n", b"2,y\n")
+    file.write_bytes(first)
+    start = reader_of(tmp_path).position()
+    file.write_bytes(first + second)
+    assert changed(tmp_path, start) == [{"n": 2, "s": "y"}]
+    assert changed(tmp_path, {}) == [{"n": 1, "s": "x"}, {"n": 2, "s": "y"}]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.jsonl.zst", "a.parquet"])
+def test_what_nobody_completes_is_damaged(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    if name == "a.parquet":
+        parquet.write_table(table(), file)
+    else:
+        packed(file, JSON)
     file.write_bytes(file.read_bytes()[:-20])
+    reader = reader_of(tmp_path)
+    assert reader.position() == {"files": {}}
+    hours_ago = time.time() - 2 * SETTLED_S
+    os.utime(file, (hours_ago, hours_ago))
+    assert reader.position() != {"files": {}}
     with pytest.raises(TailraceError) as told:
         copied(file)
-    assert told.value.code == "source.malformed"
+    assert (told.value.code, told.value.place) == ("source.malformed", Place(str(file)))
+    assert "move it away" in told.value.hint
+
+
+def test_zstd_frames_without_data_belong_to_the_one_before(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl.zst"
+    empty = (0x184D2A50).to_bytes(4, "little") + (3).to_bytes(4, "little") + b"abc"
+    (data,) = frames(".zst", b'{"n":1}')
+    file.write_bytes(empty + data + empty)
+    assert copied(file) == [{"n": 1}]
+    file.write_bytes(empty + data + empty[:-1])
+    assert copied(file) == [{"n": 1}]
+    file.write_bytes(empty + data[:-1])
+    assert copied(file) == []
 
 
 def test_bomb(tmp_path: Path) -> None:

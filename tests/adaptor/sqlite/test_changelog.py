@@ -432,3 +432,28 @@ def test_many_changes_in_many_pieces(shop: Shop) -> None:
     assert len(shop.reader.plan_changes(shop.start, shop.reader.position())) == 2
     found = sorted(shop.changes(), key=lambda message: message.lsn)
     assert [message.data["id"] for message in found if message.data] == list(range(60_000))
+
+
+def test_a_table_that_gets_another_name(shop: Shop) -> None:
+    """Its triggers go with it, but what happens to it from then on is nothing of the table that it was."""
+    run(shop.path, "CREATE TABLE t(id INTEGER PRIMARY KEY)")
+    shop.install()
+    run(shop.path, "ALTER TABLE t RENAME TO u", "INSERT INTO u VALUES (1)")
+    assert shop.changes() == []
+    shop.install()
+    run(shop.path, "INSERT INTO u VALUES (2)", "CREATE TABLE t(id INTEGER PRIMARY KEY)")
+    shop.install()
+    run(shop.path, "INSERT INTO t VALUES (3)")
+    assert [(m.namespace, m.data) for m in shop.changes()] == [("main.u", {"id": 2}), ("main.t", {"id": 3})]
+
+
+def test_a_second_pipeline_is_refused(tmp_path: Path) -> None:
+    path = str(tmp_path / "shop.db")
+    run(path, "CREATE TABLE t(id INTEGER PRIMARY KEY)")
+    first, second = (SqliteReaderOptions(path=path, pipeline=name).open() for name in ("first", "second"))
+    first.install(first.tables())
+    with pytest.raises(TailraceError, match=r"noted for pipeline first.*uninstall"):
+        second.install(second.tables())
+    first.install(first.tables())
+    first.uninstall()
+    second.install(second.tables())

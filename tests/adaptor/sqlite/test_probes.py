@@ -32,9 +32,11 @@ def test_tables_about_which_there_is_something_to_say(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     wide = ", ".join(f"c{number}" for number in range(1000))
     run(path, "CREATE TABLE bare(x)", 'CREATE TABLE "a/b"(id INTEGER PRIMARY KEY)', f"CREATE TABLE wide({wide})")
+    run(path, "CREATE TABLE empty(id TEXT PRIMARY KEY)", "INSERT INTO empty VALUES (NULL), (NULL)")
     found = source(path)
     assert found["table bare"].ok
     assert "primary key" in found["table bare"].cure
+    assert "NULL in its primary key" in found["table empty"].found
     assert not found["table a/b"].ok
     assert not found["table wide"].ok
     assert "WAL" in found["journal mode"].cure

@@ -196,13 +196,14 @@ def test_another_key(path: Path) -> None:
 
 
 def test_a_key_without_a_value(path: Path) -> None:
-    """NULLs are never equal in a unique key, but a row without one is still replaced and deleted."""
-    batch = write_of([(Op.INSERT, row(1, None, 1.0))], key=("id", "name"))
-    for _ in range(2):
-        deliver(path, batch)
-    assert ask(path, "SELECT id, name FROM t") == [(1, None)]
-    deliver(path, write_of([(Op.DELETE, row(1, None))], key=("id", "name"), first=1))
-    assert ask(path, "SELECT * FROM t") == []
+    """No two such rows are the same one, so none may take the place of another."""
+    key = ("id", "name")
+    deliver(path, write_of([(Op.INSERT, row(1, "a"))], key=key))
+    error = refusal(path, write_of([(Op.INSERT, row(2, None)), (Op.INSERT, row(2, None))], key=key, first=5))
+    assert error.code == "destination.refused"
+    assert "key column name at offset 5" in error.what
+    deliver(path, write_of([(Op.UPDATE, row(2, "b"), row(2, None))], key=key, first=7))  # it has got its key
+    assert ask(path, "SELECT id, name FROM t") == [(1, "a"), (2, "b")]
 
 
 def test_messages_without_their_key(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files of JSON lines, CSV and Parquet."""
+"""Files of JSON lines, CSV, Parquet and Avro."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tailrace.adaptor.registry import Adaptor
 
 ADAPTOR = Adaptor(
     name="files",
-    summary="files of JSON lines, CSV or Parquet; reads what is added, writes JSON lines or CSV",
+    summary="files of JSON lines, CSV, Parquet or Avro; reads what is added, writes all but Parquet",
     reader=FilesReaderOptions,
     writer=FilesWriterOptions,
 )

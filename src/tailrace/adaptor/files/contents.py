@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tailrace.adaptor.files.avroblocks import known_header, read_blocks
+from tailrace.adaptor.files.avrotypes import arrow_schema
 from tailrace.adaptor.files.csvlines import CsvLines
 from tailrace.adaptor.files.formats import Content, Format
 from tailrace.adaptor.files.jsonlines import JsonLines
@@ -19,6 +21,7 @@ from tailrace.adaptor.files.lines import (
     line_end,
     record_end,
 )
+from tailrace.adaptor.files.members import FileRange, unpacked
 from tailrace.adaptor.files.options import FilesReaderOptions
 from tailrace.adaptor.files.rowgroups import divide_row_groups, read_row_groups, schema_of
 from tailrace.errors import Place, TailraceError
@@ -41,7 +44,9 @@ def parts_of(path: str, content: Content, start: int, end: int, options: FilesRe
     if content.compression or (content.format is Format.CSV and options.csv.quoted_newlines):
         return [{"from": start, "to": end}]
     with open(path, "rb") as opened:
-        ranges = divide(opened.fileno(), start, end, options.piece_bytes, path)
+        fd = opened.fileno()
+        ending = known_header(fd, path).marker if content.format is Format.AVRO else b"\n"
+        ranges = divide(fd, start, end, options.piece_bytes, path, ending)
     return [{"from": first, "to": last} for first, last in ranges]
 
 
@@ -50,20 +55,30 @@ def read_part(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of a part, each batch with a number that grows with its place in the part."""
     if content.format is Format.PARQUET:
-        row = part["row"]
-        for rows in read_row_groups(path, part["first_group"], part["end_group"]):
-            yield row, rows
-            row += rows.num_rows
+        yield from _numbered(read_row_groups(path, part["first_group"], part["end_group"]), part["row"])
         return
+    start = 0 if content.compression else part["from"]
     with open(path, "rb") as opened:
+        if content.format is Format.AVRO:
+            yield from _numbered(read_blocks(opened.fileno(), path, part["from"], part["to"]))
+            return
         for at, rows in _read_lines(opened.fileno(), path, content, part, options):
-            yield at - part["from"], rows
+            yield at - start, rows
+
+
+def _numbered(batches: Iterator[pa.RecordBatch], first: int = 0) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for rows in batches:
+        yield first, rows
+        first += rows.num_rows
 
 
 def first_schema(path: str, content: Content, size: int, options: FilesReaderOptions) -> pa.Schema:
     """The columns that a file begins with."""
     if content.format is Format.PARQUET:
         return schema_of(path)
+    if content.format is Format.AVRO:
+        with open(path, "rb") as opened:
+            return arrow_schema(known_header(opened.fileno(), path).schema)
     part = {"from": 0, "to": size}
     found = next((rows for _, rows in read_part(path, content, part, options)), None)
     return pa.schema([]) if found is None else found.schema
@@ -89,7 +104,7 @@ def _read_csv(
     for block in blocks:
         text = block.text
         if parser is None:
-            sample = text if content.compression else _beginning(fd, path)
+            sample = text if content.compression and part["from"] == 0 else _beginning(fd, path, content, part, options)
             parser = CsvLines(path, options.csv, sample, skip_malformed=options.on_malformed == "skip")
             text = text[parser.header_bytes :] if part["from"] == 0 else text
         rows = parser.rows(Block(block.start + len(block.text) - len(text), text)) if text else None
@@ -97,8 +112,10 @@ def _read_csv(
             yield block.start, rows
 
 
-def _beginning(fd: int, path: str) -> bytes:
-    """The first lines of a file."""
+def _beginning(fd: int, path: str, content: Content, part: Part, options: FilesReaderOptions) -> bytes:
+    """The first lines of the file in which a part is."""
+    if content.compression:
+        return next(_without_bom(_blocks(fd, path, content, {**part, "from": 0}, options), path)).text
     text = read_exactly(fd, _SAMPLE_BYTES, 0)
     whole = text[: line_end(text)] or read_exactly(fd, LINE_BYTES_MAX, 0)
     return next(_without_bom(iter([Block(0, whole)]), path)).text
@@ -111,12 +128,11 @@ def _blocks(fd: int, path: str, content: Content, part: Part, options: FilesRead
         yield from blocks_of_range(fd, part["from"], part["to"], path, cut)
         return
     try:
-        kind: Any = content.compression
-        with open(fd, "rb", closefd=False) as opened, pa.CompressedInputStream(opened, kind) as stream:
+        with unpacked(FileRange(fd, part["from"], part["to"]), content.compression) as stream:
             yield from blocks_of_stream(stream, path, options.unpacked_bytes_max, cut)
     except OSError as error:
-        what = f"the compressed file is damaged or not complete: {error}"
-        hint = "move files into the directory when they are complete"
+        what = f"the compressed file is damaged, or was never completed: {error}"
+        hint = "put a whole file in its place, or move it away"
         raise TailraceError("source.malformed", what, place=Place(path), hint=hint) from error
 
 

@@ -11,7 +11,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,11 +33,18 @@ class Committed:
     """For each namespace in the file, up to where it has its messages."""
 
 
-class DataFile:
-    """Appends to one file. It is opened when something is written."""
+def ends_with_line(fd: int, size: int) -> bool:
+    """Whether the last line of a file is complete."""
+    return os.pread(fd, 1, size - 1) == b"\n"
 
-    def __init__(self, path: str) -> None:
+
+class DataFile:
+    """Appends to one file. It is opened when something is written. `is_whole` tells of a file that somebody else has
+    begun, and its size, whether it can be added to."""
+
+    def __init__(self, path: str, is_whole: Callable[[int, int], bool] = ends_with_line) -> None:
         self.path = path
+        self._is_whole = is_whole
         directory, name = os.path.split(path)
         self._side = os.path.join(directory, f".{name}.tailrace")
         self._fd: int | None = None
@@ -106,7 +113,7 @@ class DataFile:
         """Cut off what was not committed. A file that somebody else has begun is added to."""
         size = os.fstat(fd).st_size
         if committed is None:
-            if size and os.pread(fd, 1, size - 1) != b"\n":
+            if size and not self._is_whole(fd, size):
                 raise self._refusal("the last line of the file has no end", "end the line, or choose another file")
             self._write_side(Committed(size))
         elif size < committed.size:
@@ -162,6 +169,8 @@ def refusals(doing: str, path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno == errno.EWOULDBLOCK:
             what, hint = "another writer has the file open", "stop the other one, or give each its own file"
+        elif isinstance(error, FileExistsError | NotADirectoryError):
+            what, hint = "a file stands where a directory should be", "choose another path, or move that file away"
         else:
             what, hint = f"{error.strerror} while {doing}", "check the disk and who may write there"
         raise TailraceError("destination.unreachable", what, place=Place(path), hint=hint) from error

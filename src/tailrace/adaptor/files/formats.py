@@ -16,6 +16,7 @@ class Format(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
     PARQUET = "parquet"
+    AVRO = "avro"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,14 @@ class Content:
     stem: str
 
     @property
+    def has_plain_lines(self) -> bool:
+        """Whether everybody can see where a line ends."""
+        return self.format in (Format.JSONL, Format.CSV) and not self.compression
+
+    @property
     def is_appendable(self) -> bool:
-        """Whether the file may grow by lines; others are complete from the start and read as a whole."""
-        return self.format is not Format.PARQUET and not self.compression
+        """Whether the file may grow; others are read as a whole."""
+        return self.format is not Format.PARQUET
 
 
 _FORMATS: Final = {
@@ -39,6 +45,7 @@ _FORMATS: Final = {
     ".csv": Format.CSV,
     ".tsv": Format.CSV,
     ".parquet": Format.PARQUET,
+    ".avro": Format.AVRO,
 }
 _COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd"}
 
@@ -50,13 +57,9 @@ def content_of(name: str, given: Format | None) -> Content | None:
     chosen = given or found
     if chosen is None:
         return None
-    if chosen is Format.PARQUET and compression:
-        raise TailraceError(
-            "source.unsupported",
-            "a Parquet file is compressed inside, not as a whole",
-            place=Place(name),
-            hint="unpack the file",
-        )
+    if chosen in (Format.PARQUET, Format.AVRO) and compression:
+        what = "Parquet and Avro files are compressed inside, not as a whole"
+        raise TailraceError("source.unsupported", what, place=Place(name), hint="unpack the file")
     return Content(chosen, compression or "", stem)
 
 

@@ -28,14 +28,14 @@ class Block:
     text: bytes
 
 
-def end_of_lines(fd: int, size: int, path: str) -> int:
-    """Where the last complete line ends, within the first `size` bytes."""
+def end_of_lines(fd: int, size: int, path: str, ending: bytes = b"\n") -> int:
+    """Where the last complete line ends, within the first `size` bytes; 0 when none does."""
     at = size
     while at > 0:
         start = max(0, at - _STEP_BYTES)
-        newline = read_exactly(fd, at - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
+        found = read_exactly(fd, min(at + len(ending) - 1, size) - start, start).rfind(ending)
+        if found >= 0:
+            return start + found + len(ending)
         at = start
         if size - at > LINE_BYTES_MAX:
             raise too_long(path, at)
@@ -51,23 +51,23 @@ def end_of_records(fd: int, size: int, path: str, quote: bytes) -> int:
     return end
 
 
-def divide(fd: int, start: int, end: int, step: int, path: str) -> list[tuple[int, int]]:
+def divide(fd: int, start: int, end: int, step: int, path: str, ending: bytes = b"\n") -> list[tuple[int, int]]:
     """A range of whole lines as ranges of about `step` bytes; each begins where a line begins."""
     ranges: list[tuple[int, int]] = []
     while start < end:
-        middle = _line_start(fd, start + step, end, path) if start + step < end else end
+        middle = _line_start(fd, start + step, end, path, ending) if start + step < end else end
         ranges.append((start, middle))
         start = middle
     return ranges
 
 
-def _line_start(fd: int, at: int, end: int, path: str) -> int:
+def _line_start(fd: int, at: int, end: int, path: str, ending: bytes) -> int:
     """The first place at or after `at` where a line begins."""
-    look = at - 1
+    look = max(0, at - len(ending))
     while look < end:
-        newline = read_exactly(fd, min(_STEP_BYTES, end - look), look).find(b"\n")
-        if newline >= 0:
-            return look + newline + 1
+        found = read_exactly(fd, min(_STEP_BYTES + len(ending) - 1, end - look), look).find(ending)
+        if found >= 0:
+            return look + found + len(ending)
         look += _STEP_BYTES
         if look - at > LINE_BYTES_MAX:
             raise too_long(path, at)

@@ -105,7 +105,9 @@ class Listing:
         content = content_of(os.path.basename(name), self._given)
         if content is None and must_be_read:
             what = "nothing says in which format the file is"
-            raise TailraceError("source.unsupported", what, place=Place(path), hint="set format: jsonl, csv or parquet")
+            raise TailraceError(
+                "source.unsupported", what, place=Place(path), hint="set format: jsonl, csv, parquet or avro"
+            )
         return None if content is None else Found(name, content, status)
 
     def _may_follow(self, path: str, is_link: bool) -> bool:

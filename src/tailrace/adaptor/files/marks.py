@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tailrace.adaptor.files.avroblocks import header_of
 from tailrace.adaptor.files.formats import Format
 from tailrace.adaptor.files.lines import end_of_lines, end_of_records
 from tailrace.adaptor.files.listing import Found
+from tailrace.adaptor.files.members import Members
 from tailrace.adaptor.files.options import FilesReaderOptions
 from tailrace.adaptor.files.rowgroups import is_complete
 from tailrace.log.disk import read_exactly
 from tailrace.log.frame import crc32
 
+SETTLED_S: Final = 600.0
+"""A file that nobody has written to for so long will not be completed any more."""
 _END_BYTES: Final = 1024
 
 
@@ -39,25 +43,41 @@ class Mark:
         return cls(stored["size"], stored["id"], stored["ends"], stored["at"])
 
 
-def mark_of(path: str, file: Found, options: FilesReaderOptions) -> Mark | None:
-    """How far a file can be read now; None when it is gone or not complete yet."""
+def mark_of(path: str, file: Found, options: FilesReaderOptions, members: Members | None = None) -> Mark | None:
+    """How far a file can be read now; None when it is gone, or nothing of it is complete yet. `members` follows a
+    compressed file."""
     try:
         with open(path, "rb") as opened:
-            if file.content.format is Format.PARQUET and not is_complete(path):
+            size = _readable_bytes(opened.fileno(), path, file, options, members)
+            if size == 0 and not file.content.has_plain_lines:
                 return None
-            size = _readable_bytes(opened.fileno(), path, file, options)
             at = min(max(0, file.stat.st_mtime_ns), time.time_ns()) // 1000
             return Mark(size, file.stat.st_ino, checksum_of_ends(opened.fileno(), size), at)
     except FileNotFoundError:
         return None
 
 
-def _readable_bytes(fd: int, path: str, file: Found, options: FilesReaderOptions) -> int:
-    """Files of lines are read to the end of the last complete one, unless nothing more is waited for."""
-    size = file.stat.st_size
-    if not options.tail or not file.content.is_appendable:
+def is_settled(file: Found) -> bool:
+    """Whether a file has long been as it is, so that what is missing in it is damage."""
+    return time.time() - file.stat.st_mtime > SETTLED_S
+
+
+def _readable_bytes(fd: int, path: str, file: Found, options: FilesReaderOptions, members: Members | None) -> int:
+    """Files of lines are read to the end of the last complete one, unless nothing more is waited for; others as far as
+    they are whole."""
+    size, content = file.stat.st_size, file.content
+    if not content.has_plain_lines:
+        if is_settled(file):
+            return size
+        if members is not None:
+            return members.whole_bytes(fd, size)
+        if content.format is Format.AVRO:
+            header = header_of(fd)
+            return 0 if header is None else end_of_lines(fd, size, path, header.marker)
+        return size if is_complete(path) else 0
+    if not options.tail:
         return size
-    if file.content.format is Format.CSV and options.csv.quoted_newlines:
+    if content.format is Format.CSV and options.csv.quoted_newlines:
         return end_of_records(fd, size, path, options.csv.quote.encode())
     return end_of_lines(fd, size, path)
 

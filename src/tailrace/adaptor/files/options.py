@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+import shutil
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -15,6 +16,7 @@ from tailrace.errors import TailraceError
 from tailrace.limits import GIB, MIB
 from tailrace.namespace import check_name
 from tailrace.source.contract import Reader
+from tailrace.units import show_bytes
 
 
 def _refuse_dash(path: str) -> str:
@@ -29,6 +31,9 @@ def _namespace(name: str) -> str:
     except TailraceError as error:
         raise ValueError(error.what) from None
 
+
+_SPACE_BYTES_MIN: Final = 16 * MIB
+"""With less a disk is as good as full."""
 
 Path = Annotated[FilePath, BeforeValidator(_refuse_dash)]
 
@@ -55,12 +60,12 @@ class CsvOptions(Options):
 
 
 class FilesReaderOptions(ReaderOptions):
-    """Read files of JSON lines, CSV or Parquet, and what is added to them."""
+    """Read files of JSON lines, CSV, Parquet or Avro, and what is added to them."""
 
     path: Path
     """A file, a directory, or a pattern such as `in/*.jsonl`."""
-    format: Literal["auto", "jsonl", "csv", "parquet"] = "auto"
-    """What the files hold; `auto` goes by their names."""
+    format: Literal["auto", "jsonl", "csv", "parquet", "avro"] = "auto"
+    """What the files hold; `auto` goes by their names. Avro needs the extra: pip install 'tailrace[avro]'."""
     namespace: Annotated[str, AfterValidator(_namespace)] | None = None
     """One namespace for all files; otherwise each has its own, `files.` and its name without extension."""
     key: tuple[str, ...] = ()
@@ -104,23 +109,24 @@ class FilesReaderOptions(ReaderOptions):
         except TailraceError as error:
             return [Check(what="the files can be listed", ok=False, found=error.what, cure=error.hint)]
         unreadable = [file.name for file in files if not os.access(self.listing().path_of(file.name), os.R_OK)]
-        return [
-            Check(
-                what="the files can be read",
-                ok=not unreadable,
-                found=f"may not read {unreadable[0]}" if unreadable else f"{len(files)} files",
-                cure="check who may read them" if unreadable else "",
-            )
-        ]
+        check = Check(
+            what="the files can be read",
+            ok=not unreadable,
+            found=f"may not read {unreadable[0]}" if unreadable else f"{len(files)} files",
+            cure="check who may read them" if unreadable else "",
+        )
+        is_avro = self.format == "avro" or any(file.content.format is Format.AVRO for file in files)
+        return [check, *_probe_avro(is_avro)]
 
 
 class FilesWriterOptions(WriterOptions):
-    """Write JSON lines or CSV, one file for each namespace or one for all."""
+    """Write JSON lines, CSV or Avro, one file for each namespace or one for all."""
 
     path: Path
     """A directory, in which each namespace has its file, or the name of one file with an extension."""
-    format: Literal["auto", "jsonl", "csv"] = "auto"
-    """How to write; `auto` goes by the file's name, and is jsonl in a directory."""
+    format: Literal["auto", "jsonl", "csv", "avro"] = "auto"
+    """How to write; `auto` goes by the file's name, and is jsonl in a directory. Avro needs the extra: pip install
+    'tailrace[avro]'."""
     with_envelope: bool = False
     """Whether to write op, namespace, timestamp, offset and before with each row, or the row alone."""
     deletes: Literal["envelope", "skip"] = "envelope"
@@ -129,7 +135,9 @@ class FilesWriterOptions(WriterOptions):
     @model_validator(mode="after")
     def _is_possible(self) -> FilesWriterOptions:
         if self.is_one_file and self.format == "auto" and self._named_format is None:
-            raise ValueError("the name of the file does not say its format: end it in .jsonl or .csv, or set format")
+            raise ValueError(
+                "the name of the file does not say its format: end it in .jsonl, .csv or .avro, or set format"
+            )
         return self
 
     @property
@@ -138,15 +146,15 @@ class FilesWriterOptions(WriterOptions):
         return bool(os.path.splitext(self.path)[1])
 
     @property
-    def chosen_format(self) -> Literal["jsonl", "csv"]:
+    def chosen_format(self) -> Literal["jsonl", "csv", "avro"]:
         """How lines are written."""
         return self.format if self.format != "auto" else self._named_format or "jsonl"
 
     @property
-    def _named_format(self) -> Literal["jsonl", "csv"] | None:
+    def _named_format(self) -> Literal["jsonl", "csv", "avro"] | None:
         extension = os.path.splitext(self.path)[1].lower()
-        if extension == ".csv":
-            return "csv"
+        if extension in (".csv", ".avro"):
+            return "csv" if extension == ".csv" else "avro"
         return "jsonl" if extension in (".jsonl", ".ndjson", ".json") else None
 
     def where(self) -> str:
@@ -162,11 +170,24 @@ class FilesWriterOptions(WriterOptions):
         while not os.path.exists(directory):
             directory = os.path.dirname(directory)
         may_write = os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)
-        return [
-            Check(
-                what="files can be written",
-                ok=may_write,
-                found=f"{directory} is writable" if may_write else f"may not write in {directory}",
-                cure="" if may_write else "choose another path, or change who may write there",
-            )
-        ]
+        free = shutil.disk_usage(directory).free
+        if may_write and free < _SPACE_BYTES_MIN:
+            found, cure = f"only {show_bytes(free)} are free in {directory}", "make room"
+        elif may_write:
+            found, cure = f"{directory} is writable", ""
+        else:
+            found, cure = f"may not write in {directory}", "choose another path, or change who may write there"
+        check = Check(what="files can be written", ok=not cure, found=found, cure=cure)
+        return [check, *_probe_avro(self.chosen_format == "avro")]
+
+
+def _probe_avro(is_wanted: bool) -> list[Check]:
+    if not is_wanted:
+        return []
+    from tailrace.adaptor.files.avroblocks import avro_package
+
+    try:
+        found = f"version {avro_package('source.unsupported').__version__}"
+    except TailraceError as error:
+        return [Check(what="fastavro", ok=False, found="not installed", cure=error.hint)]
+    return [Check(what="fastavro", ok=True, found=found)]

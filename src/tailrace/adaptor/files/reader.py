@@ -75,6 +75,9 @@ class FilesReader:
                 lsns = np.zeros(data.num_rows, np.int64)
                 yield self._batch(namespace, data, Mode.COPY, lsns, time.time_ns() // 1000)
 
+    def copied(self) -> None:
+        """No view was kept."""
+
     def plan_changes(self, start: Position, end: Position) -> list[Piece]:
         before = start.get("files", {})
         lsn = sum(mark["size"] for mark in before.values())
@@ -94,6 +97,9 @@ class FilesReader:
             for at, data in self._read(part):
                 lsns = np.minimum(np.arange(first + at, first + at + data.num_rows), last)
                 yield self._batch(part["namespace"], data, Mode.SYNC, lsns, part["mark"]["at"])
+
+    def reached(self) -> None:
+        """Pieces are read to their end."""
 
     def forget(self, upto: Position) -> None:
         """The files belong to whoever writes them."""

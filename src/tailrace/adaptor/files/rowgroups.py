@@ -60,8 +60,9 @@ def _opened(path: str) -> closing[ParquetFile]:
     try:
         return closing(_open(path))
     except pa.ArrowInvalid as error:
-        what = f"the file is not Parquet: {error}"
-        raise TailraceError("source.malformed", what, place=Place(path), hint="write the file anew") from error
+        what = f"the file is not Parquet, or was never completed: {error}"
+        hint = "put a whole file in its place, or move it away"
+        raise TailraceError("source.malformed", what, place=Place(path), hint=hint) from error
 
 
 def _open(path: str) -> ParquetFile:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,10 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrace.adaptor.lake.columns import lake_type
 from tailrace.adaptor.lake.current import CURRENT
+from tailrace.adaptor.lake.delta import find_table
 from tailrace.adaptor.lake.place import data_files, table_directory
-from tailrace.log.documents import JSON, TYPE_METADATA
-from tailrace.spark.types import spark_type
+from tailrace.deliver.conforming import plain_text
+from tailrace.log.documents import is_json
 from tailrace.verify.contract import Keeps, Piece, Stored
 
 
@@ -48,12 +49,10 @@ class DeltaReadBack:
     path: str
 
     def find(self, namespace: str, key: tuple[str, ...]) -> Stored | None:
-        from deltalake import DeltaTable
-
         directory = table_directory(self.path, namespace)
-        if not DeltaTable.is_deltatable(directory):
+        table = find_table(directory)
+        if table is None:
             return None
-        table = DeltaTable(directory)
         dataset = table.to_pyarrow_dataset()
         count = sum(1 for _ in dataset.get_fragments())
         pieces = tuple({"table": directory, "version": table.version(), "part": part} for part in range(count))
@@ -72,13 +71,14 @@ class DeltaReadBack:
 
 
 def as_spark_stores(column: pa.Array[Any], field: pa.Field[Any]) -> tuple[pa.Array[Any], pa.Field[Any]]:
-    """What Spark has no type for is text. So is JSON that stands for values; of text without its quotes."""
-    if (field.metadata or {}).get(TYPE_METADATA) == JSON:
-        texts: list[Any] = column.to_pylist()
-        plain = [json.loads(text) if text is not None and text.startswith('"') else text for text in texts]
-        return pa.array(plain, pa.string()), pa.field(field.name, pa.string())
-    wanted = spark_type(column.type)
-    if pa.types.is_string(wanted) or pa.types.is_timestamp(wanted):
+    """What Spark has no type for is text, durations are numbers. JSON that stands for values is text, too; of text
+    without its quotes."""
+    if is_json(field):
+        return plain_text(column), pa.field(field.name, pa.string())
+    wanted = lake_type(column.type)
+    if pa.types.is_duration(column.type):
+        column = column.cast(pa.duration("us"), safe=False).cast(wanted)
+    elif pa.types.is_string(wanted) or pa.types.is_timestamp(wanted):
         column = column.cast(wanted, safe=False)
     return column, pa.field(field.name, column.type)
 

@@ -12,8 +12,19 @@ import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.parquet as pq
+
+from tailrace.adaptor.lake.columns import table_schema
 from tailrace.adaptor.lake.merging import Merge
-from tailrace.adaptor.lake.place import data_files, read_note, sync_files, table_directory, write_note
+from tailrace.adaptor.lake.place import (
+    attempt_directory,
+    data_files,
+    make_directory,
+    read_note,
+    sync_files,
+    table_directory,
+    write_note,
+)
 from tailrace.deliver.contract import Target
 from tailrace.log.disk import Disk
 from tailrace.message import Offset
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 
 CURRENT: Final = "current"
 VERSIONS: Final = "_versions"
+STAGING: Final = "_staging"
 STATE: Final = "_tailrace.json"
 KEPT: Final = 2
 """So many versions stay, for who reads the last one still."""
@@ -43,15 +55,14 @@ class CurrentLake:
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
         directory = table_directory(self._lake, target.namespace)
         state = self._state(directory)
-        files = [] if state is None else self._files(directory)
-        merge = Merge(target, frame)
-        fields = {entry.name: str(entry.type) for entry in target.schema}
-        is_reshaped = state is not None and state["fields"] != fields  # files of one version must have like columns
+        files = self._files(directory)
+        existing = pq.read_schema(files[0]) if files else None
+        schema = table_schema(existing, target)
+        merge = Merge(target, schema, frame)
+        is_reshaped = existing is not None and not existing.equals(schema)  # files of one version have like columns
         is_pristine = target.copy is not None and (state is None or state["copy"] == target.copy) and not is_reshaped
         number = 0 if state is None else state["version"] + 1
-        staging = os.path.join(directory, VERSIONS, f"{number:020d}.staging")
-        shutil.rmtree(staging, ignore_errors=True)
-        os.makedirs(os.path.dirname(staging), exist_ok=True)
+        staging = attempt_directory(os.path.join(directory, STAGING))
         if is_pristine or not files:
             kept = files
             rows = merge.inserted() if is_pristine else merge.upserted()
@@ -61,8 +72,7 @@ class CurrentLake:
             kept = [path for path in files if path not in touched]
             rows = merge.merged(sorted(touched))
         rows.write.parquet(f"file://{staging}")
-        copy = target.copy if is_pristine else None
-        note = {"version": number, "offset": upto, "copy": copy, "fields": fields}
+        note = {"version": number, "offset": upto, "copy": target.copy if is_pristine else None}
         self._publish(directory, staging, kept, note)
 
     def close(self) -> None:
@@ -75,19 +85,21 @@ class CurrentLake:
             os.link(path, os.path.join(staging, os.path.basename(path)))
         sync_files(staging)
         write_note(os.path.join(staging, STATE), state)  # 1.
-        version = os.path.join(directory, VERSIONS, name)
+        versions = os.path.join(directory, VERSIONS)
+        make_directory(versions)
+        version = os.path.join(versions, name)
         shutil.rmtree(version, ignore_errors=True)
         os.rename(staging, version)
         disk = Disk()
-        disk.sync_directory(os.path.dirname(version))
+        disk.sync_directory(versions)
         link = os.path.join(directory, f"{CURRENT}.new")
         if os.path.lexists(link):
             os.remove(link)
         os.symlink(os.path.join(VERSIONS, name), link)
         os.rename(link, os.path.join(directory, CURRENT))  # 2.
         disk.sync_directory(directory)
-        for old in sorted(os.listdir(os.path.dirname(version)))[:-KEPT]:  # 3.
-            shutil.rmtree(os.path.join(directory, VERSIONS, old))
+        for old in sorted(os.listdir(versions))[:-KEPT]:  # 3.
+            shutil.rmtree(os.path.join(versions, old))
 
     def _state(self, directory: str) -> dict[str, Any] | None:
         return read_note(os.path.join(directory, CURRENT, STATE))

@@ -6,24 +6,44 @@ once: a batch that is there already is not written again.
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING, Final
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
-from tailrace.adaptor.lake.history import history_rows
+from tailrace.adaptor.lake.columns import fitted_rows, lake_type, table_schema
+from tailrace.adaptor.lake.history import history_rows, history_schema
 from tailrace.adaptor.lake.merging import Merge
 from tailrace.adaptor.lake.options import Keep
-from tailrace.adaptor.lake.place import table_directory
+from tailrace.adaptor.lake.place import (
+    attempt_directory,
+    data_files,
+    for_spark,
+    make_directory,
+    sync_files,
+    table_directory,
+)
 from tailrace.deliver.contract import Target
 from tailrace.errors import TailraceError
 from tailrace.message import Offset
+from tailrace.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-DELETED: Final = "_tailrace_deleted"
+DELETED: Final = "~deleted"
+UPDATED: Final = "~updated"
+"""Columns of what is merged, beside those of the table."""
+NO_COPY: Final = -1
+LOG: Final = "_delta_log"
+WIDENED: Final = "_widened"
+"""Where rows wait while a table gets wider columns."""
 
 
 class DeltaLake:
@@ -33,61 +53,134 @@ class DeltaLake:
         self._lake = path
         self._keep = keep
         self._consumer = consumer or "tailrace"
+        self._copying = f"{self._consumer}/copy"
 
     def applied(self, namespace: str) -> Offset | None:
-        table = self._table(table_directory(self._lake, namespace))
+        table = find_table(table_directory(self._lake, namespace))
         version = None if table is None else table.transaction_version(self._consumer)
         return None if version is None else Offset(version)
 
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
         directory = table_directory(self._lake, target.namespace)
-        os.makedirs(directory, exist_ok=True)
+        make_directory(directory)
+        table = find_table(directory)
+        version = -1 if table is None else table.version()
+        existing = None if table is None else schema_of(table)
+        schema = (history_schema if self._keep is Keep.HISTORY else table_schema)(existing, target)
+        if table is not None and existing is not None and not existing.equals(schema):
+            table = self._reshaped(directory, table, existing, schema, frame.sparkSession)
         if self._keep is Keep.HISTORY:
-            self._append(directory, history_rows(frame).toArrow(), upto)
-            return
-        merge = Merge(target, frame)
-        table = self._table(directory)
-        if table is None or not target.key:
-            self._append(directory, merge.upserted().toArrow(), upto)
-            return
-        self._merge(table, target, merge.changes(DELETED).toArrow(), upto)
+            self._append(directory, history_rows(frame, target, schema), self._commit(upto, None))
+        else:
+            self._write_state(directory, table, Merge(target, schema, frame), target, upto)
+        _sync_since(directory, version)
 
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _table(self, directory: str) -> DeltaTable | None:
-        try:
-            from deltalake import DeltaTable
-        except ImportError as error:
-            what = "Delta tables need the package deltalake"
-            raise TailraceError("destination.unreachable", what, hint="pip install 'tailrace[delta]'") from error
-        return DeltaTable(directory) if DeltaTable.is_deltatable(directory) else None
+    def _write_state(
+        self, directory: str, table: DeltaTable | None, merge: Merge, target: Target, upto: Offset
+    ) -> None:
+        copying = None if table is None else table.transaction_version(self._copying)
+        is_pristine = target.copy is not None and (table is None or copying == target.copy)
+        commit = self._commit(upto, target.copy if is_pristine else None)
+        if is_pristine:
+            self._append(directory, merge.inserted(), commit)
+        elif table is None or not target.key:
+            self._append(directory, merge.upserted(), commit)
+        else:
+            _merge(table, target.key, merge, commit)
 
-    def _append(self, directory: str, rows: pa.Table, upto: Offset) -> None:
+    def _append(self, directory: str, rows: DataFrame, commit: CommitProperties) -> None:
         from deltalake import write_deltalake
 
-        write_deltalake(directory, rows, mode="append", schema_mode="merge", commit_properties=self._commit(upto))
+        write_deltalake(directory, rows.toArrow(), mode="append", commit_properties=commit)
 
-    def _merge(self, table: DeltaTable, target: Target, changes: pa.Table, upto: Offset) -> None:
-        same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in target.key)
-        fields = [name for name in changes.column_names if name != DELETED]
-        values = {_quoted(name): f"s.{_quoted(name)}" for name in fields}
-        merging = table.merge(
-            changes,
-            predicate=same,
-            source_alias="s",
-            target_alias="t",
-            merge_schema=True,
-            commit_properties=self._commit(upto),
-        )
-        merging = merging.when_matched_delete(predicate=f"s.{DELETED}")
-        merging = merging.when_matched_update(updates=values, predicate=f"NOT s.{DELETED}")
-        merging.when_not_matched_insert(updates=values, predicate=f"NOT s.{DELETED}").execute()
+    def _reshaped(
+        self, directory: str, table: DeltaTable, existing: pa.Schema, schema: pa.Schema, spark: SparkSession
+    ) -> DeltaTable:
+        """The table with other columns, in a version of its own. For wider types all rows are written anew: `deltalake`
+        would cut new values to the type that the column had."""
+        from deltalake import DeltaTable, write_deltalake
 
-    def _commit(self, upto: Offset) -> CommitProperties:
+        if all(schema.field(entry.name).type == entry.type for entry in existing):
+            write_deltalake(table, schema.empty_table(), mode="append", schema_mode="merge")
+        else:
+            staging = attempt_directory(os.path.join(directory, WIDENED))
+            fitted_rows(self._read(spark, directory, table), schema).write.parquet(f"file://{staging}")
+            rows = ds.dataset([os.path.join(staging, name) for name in data_files(staging)], schema, format="parquet")
+            write_deltalake(table, rows.scanner().to_reader(), mode="overwrite", schema_mode="overwrite")
+            shutil.rmtree(os.path.dirname(staging), ignore_errors=True)
+        return DeltaTable(directory)
+
+    def _read(self, spark: SparkSession, directory: str, table: DeltaTable) -> DataFrame:
+        """All rows; what cannot be read as plain files, such as deletion vectors, is refused."""
+        fragments: Any = table.to_pyarrow_dataset().get_fragments()
+        files = for_spark(os.path.join(directory, fragment.path) for fragment in fragments)
+        if not files:
+            return spark.createDataFrame([], spark_schema(schema_of(table)))
+        return spark.read.option("mergeSchema", "true").parquet(*files)
+
+    def _commit(self, upto: Offset, copy: Offset | None) -> CommitProperties:
+        """What is noted with a version: the offset, and the copy whose rows are all that the table has."""
         from deltalake import CommitProperties, Transaction
 
-        return CommitProperties(app_transactions=[Transaction(app_id=self._consumer, version=int(upto))])
+        noted = {self._consumer: int(upto), self._copying: NO_COPY if copy is None else int(copy)}
+        return CommitProperties(app_transactions=[Transaction(app_id, version) for app_id, version in noted.items()])
+
+
+def find_table(directory: str) -> DeltaTable | None:
+    """The table in a directory, None when there is none."""
+    try:
+        from deltalake import DeltaTable
+    except ImportError as error:
+        what = "Delta tables need the package deltalake"
+        raise TailraceError("destination.unreachable", what, hint="pip install 'tailrace[delta]'") from error
+    return DeltaTable(directory) if DeltaTable.is_deltatable(directory) else None
+
+
+def schema_of(table: DeltaTable) -> pa.Schema:
+    """The columns of a table."""
+    told: Any = table.schema().to_arrow()
+    return pa.schema([pa.field(entry.name, lake_type(entry.type)) for entry in pa.schema(told)])
+
+
+def _merge(table: DeltaTable, key: tuple[str, ...], merge: Merge, commit: CommitProperties) -> None:
+    """The last change of every key into the table."""
+    changes = merge.changes(DELETED, UPDATED).toArrow()
+    same = [f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key]
+    names = [name for name in changes.column_names if name not in (DELETED, UPDATED)]
+    values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
+    told = {_quoted(name): f"s.{_quoted(name)}" for name in names if name not in merge.absent}
+    is_there = f"NOT s.{_quoted(DELETED)}"
+    merging = table.merge(
+        changes, predicate=" AND ".join(same), source_alias="s", target_alias="t", commit_properties=commit
+    )
+    merging = merging.when_matched_delete(predicate=f"s.{_quoted(DELETED)}")
+    if merge.absent:
+        merging = merging.when_matched_update(updates=told, predicate=f"s.{_quoted(UPDATED)}")
+    merging = merging.when_matched_update(updates=values, predicate=is_there)
+    merging.when_not_matched_insert(updates=values, predicate=is_there).execute()
+
+
+def _sync_since(directory: str, version: int) -> None:
+    """The versions after one are on disk when this returns (I3): their data files, then their entries in the log."""
+    log = os.path.join(directory, LOG)
+    entries: list[str] = []
+    while os.path.exists(os.path.join(log, entry := f"{version + 1:020d}.json")):
+        entries.append(entry)
+        version += 1
+    sync_files(directory, [path for entry in entries for path in _added(os.path.join(log, entry))])
+    others = [f"{version:020d}.checkpoint.parquet", "_last_checkpoint"]
+    sync_files(log, entries + [name for name in others if os.path.exists(os.path.join(log, name))])
+
+
+def _added(entry: str) -> Iterator[str]:
+    """The data files that came with a version, by its entry in the log."""
+    with open(entry, "rb") as lines:
+        for line in lines:
+            if "add" in (action := json.loads(line)):
+                yield unquote(action["add"]["path"])
 
 
 def _quoted(name: str) -> str:

@@ -3,7 +3,7 @@
 A batch appears in three steps, of which the second can be repeated after a crash at any point:
 
 1. Spark writes files to `_staging`, and a note says how they will be called.
-2. They are moved into place.
+2. They are moved into place, that with the table's columns first.
 3. The note of the table's offset is renewed.
 
 When a field has got a wider type the older files are written anew with it, in the same steps, for readers want one type
@@ -16,10 +16,26 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, Final
 
-from tailrace.adaptor.lake.place import SUFFIX, data_files, read_note, sync_files, table_directory, write_note
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrace.adaptor.lake.changes import with_moves
+from tailrace.adaptor.lake.columns import fitted_fields, fitted_rows, struct_of, table_schema
+from tailrace.adaptor.lake.place import (
+    SUFFIX,
+    attempt_directory,
+    data_files,
+    for_spark,
+    read_note,
+    sync_files,
+    table_directory,
+    write_note,
+)
 from tailrace.deliver.contract import Target
+from tailrace.errors import Place, TailraceError
 from tailrace.log.disk import Disk
 from tailrace.message import Offset
+from tailrace.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,8 +43,10 @@ if TYPE_CHECKING:
 STAGING: Final = "_staging"
 INTENT: Final = "_intent.json"
 STATE: Final = "_tailrace.json"
-META: Final = ("offset", "op", "timestamp", "lsn")
-"""These columns of a message precede its fields, with a leading underscore."""
+COLUMNS: Final = "_common_metadata"
+"""A file without rows, from which Spark and others learn the columns of all files."""
+META: Final = {"_offset": pa.int64(), "_op": pa.string(), "_timestamp": pa.timestamp("us", "UTC"), "_lsn": pa.int64()}
+"""These columns of a message precede its fields."""
 
 
 class HistoryLake:
@@ -45,57 +63,75 @@ class HistoryLake:
 
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
         directory = table_directory(self._lake, target.namespace)
-        staging = os.path.join(directory, STAGING)
-        os.makedirs(directory, exist_ok=True)
-        shutil.rmtree(staging, ignore_errors=True)
-        fields = {entry.name: str(entry.type) for entry in target.schema}
-        known: dict[str, str] = (read_note(os.path.join(directory, STATE)) or {}).get("fields", {})
-        is_widened = any(fields.get(name, kind) != kind for name, kind in known.items())
+        self._finish(directory)
+        staging = attempt_directory(os.path.join(directory, STAGING))
+        columns = os.path.join(directory, COLUMNS)
+        existing = pq.read_schema(columns) if os.path.exists(columns) else None
+        schema = history_schema(existing, target)
+        is_widened = existing is not None and any(entry.type != schema.field(entry.name).type for entry in existing)
         old = data_files(directory) if is_widened else []
-        rows = history_rows(frame)
+        rows = history_rows(frame, target, schema)
         if old:
-            rows = _with_types_of(self._read(frame, directory, old), rows).unionByName(rows, allowMissingColumns=True)
+            files = for_spark(os.path.join(directory, name) for name in old)
+            older = frame.sparkSession.read.option("mergeSchema", "true").parquet(*files)
+            rows = fitted_rows(older, schema).unionByName(rows)
         rows.write.parquet(f"file://{staging}")  # 1.
-        sync_files(staging)
-        moves = {name: f"{upto:020d}-{at:04d}{SUFFIX}" for at, name in enumerate(data_files(staging))}
-        intent = {"offset": upto, "fields": {**known, **fields}, "moves": moves, "removes": old}
+        pq.write_metadata(schema, os.path.join(staging, COLUMNS))
+        written = data_files(staging)
+        sync_files(staging, [*written, COLUMNS])
+        Disk().sync_directory(os.path.dirname(staging))
+        first = sum(name.startswith(f"{upto:020d}-") for name in data_files(directory))
+        moves = {name: f"{upto:020d}-{first + at:04d}{SUFFIX}" for at, name in enumerate(written)}
+        intent = {
+            "offset": upto,
+            "staging": os.path.basename(staging),
+            "moves": {COLUMNS: COLUMNS, **moves},
+            "removes": old,
+        }
         write_note(os.path.join(directory, INTENT), intent)
         self._finish(directory)
 
     def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _read(self, frame: DataFrame, directory: str, names: list[str]) -> DataFrame:
-        paths = [f"file://{os.path.join(directory, name)}" for name in names]
-        return frame.sparkSession.read.option("mergeSchema", "true").parquet(*paths)
-
     def _finish(self, directory: str) -> None:
         intent = read_note(os.path.join(directory, INTENT))
         if intent is None:
             return
+        staging = os.path.join(directory, STAGING, intent["staging"])
         moves: dict[str, Any] = intent["moves"]
         for old, new in moves.items():  # 2.
-            staged = os.path.join(directory, STAGING, old)
+            staged, placed = os.path.join(staging, old), os.path.join(directory, new)
             if os.path.exists(staged):
-                os.rename(staged, os.path.join(directory, new))
+                os.rename(staged, placed)
+            elif not os.path.exists(placed):
+                what = f"a file that was written up to offset {intent['offset']} is gone before it was in place"
+                hint = "remove the table, write it anew"
+                raise TailraceError("destination.refused", what, place=Place(staged), hint=hint)
         for name in intent["removes"]:
             if os.path.exists(os.path.join(directory, name)):
                 os.remove(os.path.join(directory, name))
         Disk().sync_directory(directory)
-        state = {"offset": intent["offset"], "fields": intent["fields"]}
-        write_note(os.path.join(directory, STATE), state)  # 3.
+        write_note(os.path.join(directory, STATE), {"offset": intent["offset"]})  # 3.
         os.remove(os.path.join(directory, INTENT))
         shutil.rmtree(os.path.join(directory, STAGING), ignore_errors=True)
 
 
-def history_rows(frame: DataFrame) -> DataFrame:
-    """Messages as rows of a history: what happened when, and the fields of the message."""
-    meta = [frame[name].alias(f"_{name}") for name in META]
-    return frame.select(*meta, "data.*")
+def history_schema(existing: pa.Schema | None, target: Target) -> pa.Schema:
+    """The columns of a table of messages. A field that is called like one of ours is refused."""
+    for name in target.schema.names:
+        if name.lower() in META:
+            what = f"field {name} of {target.namespace} is called like a column that a history has of its own"
+            raise TailraceError("destination.refused", what, hint="rename it with a function")
+    fields = [] if existing is None else [entry for entry in existing if entry.name not in META]
+    meta = [pa.field(name, kind) for name, kind in META.items()]
+    return pa.schema([*meta, *table_schema(pa.schema(fields), target)])
 
 
-def _with_types_of(rows: DataFrame, like: DataFrame) -> DataFrame:
-    types = {entry.name: entry.dataType for entry in like.schema.fields}
-    return rows.select(
-        *[rows[name].cast(types[name]).alias(name) if name in types else rows[name] for name in rows.columns]
-    )
+def history_rows(frame: DataFrame, target: Target, schema: pa.Schema) -> DataFrame:
+    """Messages as rows of a history: what happened when, and the fields. A row that moved has two, for its old key is
+    gone; rows of a copy never do."""
+    told = frame if target.copy is not None else with_moves(frame, target.key)
+    fields = pa.schema([entry for entry in schema if entry.name not in META])
+    meta = [told[name.removeprefix("_")].alias(name) for name in META]
+    return told.select(*meta, *fitted_fields(told["data"], struct_of(told, "data"), spark_schema(fields)))

@@ -4,53 +4,57 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from operator import and_
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 
+from tailrace.adaptor.lake.changes import with_moves
+from tailrace.adaptor.lake.columns import fitted_fields, fitted_rows, quoted, struct_of
+from tailrace.adaptor.lake.place import for_spark
 from tailrace.deliver.contract import Target
 from tailrace.errors import TailraceError
-from tailrace.spark.types import spark_field, spark_schema
+from tailrace.spark.tasks import marked
+from tailrace.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 FILES: Final = 4
 """What is merged goes into so many files."""
-_FILE: Final = "__file"
+_FILE: Final = "file"
 
 
 class Merge:
-    """The messages of one batch, about to be merged."""
+    """The messages of one batch, about to be merged into a table with the columns `schema`."""
 
-    def __init__(self, target: Target, frame: DataFrame) -> None:
+    def __init__(self, target: Target, schema: pa.Schema, frame: DataFrame) -> None:
         self._target = target
+        self._schema = schema
         self._frame = frame
-        self._spark = frame.sparkSession
-        self._last: DataFrame | None = None
+        self._data = struct_of(frame, "data")
+        self.absent = [name for name in schema.names if name not in self._data.names]
+        """Columns of which the batch says nothing: an update leaves them as they are."""
 
     def inserted(self) -> DataFrame:
         """The rows, when every message is the first of its key."""
-        return self._frame.select(*self._fields(self._frame["data"]))
+        return self._frame.select(*self._columns(self._frame))
 
     def upserted(self) -> DataFrame:
         """The rows that exist after the batch, among those it is about."""
         if not self._target.key:
             return self._only_inserts()
-        last = self._last_changes()
-        return last.where(last["op"] != "delete").select(*self._fields(last["data"]))
+        return self._present.select(*self._columns(self._present))
 
-    def changes(self, deleted: str) -> DataFrame:
-        """The last change of every key: its row, and whether it is gone, in a column of that name."""
-        last = self._last_changes()
-        others = [
-            column
-            for name, column in zip(self._wanted().names, self._fields(last["data"]), strict=True)
-            if name not in self._target.key
-        ]
-        return last.select(*self._target.key, *others, (last["op"] == "delete").alias(deleted))
+    def changes(self, deleted: str, updated: str) -> DataFrame:
+        """The last change of every key: its row and, in columns of these names, whether it is gone, and whether nothing
+        but updates came."""
+        last = self._last
+        return last.select(
+            *self._columns(last), (last["op"] == "delete").alias(deleted), last["is_update"].alias(updated)
+        )
 
     def touched(self, files: list[str]) -> list[str]:
         """The files that hold a row which the batch is about."""
@@ -58,10 +62,10 @@ class Merge:
 
         if not self._target.key:
             return []
-        rows = self._read(files)
-        named = rows.select(*[rows[name] for name in self._target.key], sql.input_file_name().alias(_FILE))
-        changed = self._last_changes().select(*self._target.key)
-        found = named.join(sql.broadcast(changed), list(self._target.key), "left_semi").select(_FILE).distinct()
+        rows = fitted_rows(self._read(files), self._key_schema).withColumn(_FILE, sql.input_file_name())
+        names = [f"row_{at}" for at in range(len(self._target.key))]
+        rows = rows.toDF(*names, _FILE)
+        found = rows.join(sql.broadcast(self._keys), self._is_at(rows, names), "left_semi").select(_FILE).distinct()
         return [os.path.realpath(unquote(urlparse(row[_FILE]).path)) for row in found.collect()]
 
     def merged(self, files: list[str]) -> DataFrame:
@@ -70,85 +74,89 @@ class Merge:
             return self.upserted()
         from pyspark.sql import functions as sql
 
-        rows = self._read(files)
-        if self._target.key:
-            changed = self._last_changes().select(*self._target.key)
-            rows = rows.join(sql.broadcast(changed), list(self._target.key), "left_anti")
-        return self._widened(rows).unionByName(self.upserted(), allowMissingColumns=True).coalesce(FILES)
+        rows = fitted_rows(self._read(files), self._schema)
+        if not self._target.key:
+            return rows.unionByName(self.upserted()).coalesce(FILES)
+        others = rows.join(sql.broadcast(self._keys), self._is_at(rows, self._target.key), "left_anti")
+        return others.unionByName(self._completed(rows) if self.absent else self.upserted()).coalesce(FILES)
+
+    def _completed(self, rows: DataFrame) -> DataFrame:
+        """Like `upserted`; what the batch says nothing of is as it was in rows that are only updated."""
+        from pyspark.sql import functions as sql
+
+        present = self._present
+        joined = present.join(rows, self._is_at(rows, self._target.key), "left_outer")
+        columns = dict(zip(self._schema.names, self._columns(present), strict=True))
+        for name in self.absent:
+            columns[name] = sql.when(present["is_update"], rows[quoted(name)]).alias(name)
+        return joined.select(*columns.values())
+
+    @cached_property
+    def _last(self) -> DataFrame:
+        """The last message of every key: `op` and `data`, and whether nothing but updates came."""
+        from pyspark.sql import functions as sql
+
+        frame = with_moves(self._frame, self._target.key)
+        names = self._key_names
+        parts = self._columns(frame, self._key_schema)
+        key = [part.alias(name) for name, part in zip(names, parts, strict=True)]
+        rows = frame.select(*key, "offset", "op", "data")
+        best = sql.max_by(sql.struct("op", "data"), sql.col("offset")).alias("best")
+        last = rows.groupBy(*names).agg(best, sql.every(sql.col("op") == "update").alias("is_update"))
+        return last.select(*names, "best.op", "best.data", "is_update")
+
+    @cached_property
+    def _present(self) -> DataFrame:
+        """What is there after the batch."""
+        return self._last.where(self._last["op"] != "delete")
+
+    @cached_property
+    def _keys(self) -> DataFrame:
+        return self._last.select(*self._key_names)
+
+    @property
+    def _key_names(self) -> list[str]:
+        """The columns of `_last` that hold the key; those of the table may be called like anything."""
+        return [f"key_{at}" for at in range(len(self._target.key))]
+
+    @property
+    def _key_schema(self) -> pa.Schema:
+        return pa.schema([self._schema.field(name) for name in self._target.key])
+
+    def _is_at(self, rows: DataFrame, names: tuple[str, ...] | list[str]) -> Column:
+        """Whether a row has a key that the batch is about."""
+        equal = [rows[quoted(name)] == self._last[key] for name, key in zip(names, self._key_names, strict=True)]
+        return functools.reduce(and_, equal)
+
+    def _columns(self, frame: DataFrame, schema: pa.Schema | None = None) -> list[Column]:
+        """The columns of the table, or some of them, from a frame with `data`."""
+        wanted = self._schema if schema is None else schema
+        columns = fitted_fields(frame["data"], self._data, spark_schema(wanted))
+        key = self._target.key
+        return [
+            self._refusing_null(name, column) if name in key else column
+            for name, column in zip(wanted.names, columns, strict=True)
+        ]
+
+    def _refusing_null(self, name: str, column: Column) -> Column:
+        """A part of the key."""
+        from pyspark.sql import functions as sql
+
+        what = f"{self._target.namespace} has NULL in its key column {name}, so it names no row"
+        hint = "give the row a key in the source, or keep: history"
+        error = TailraceError("destination.refused", what, hint=hint)
+        return sql.when(column.isNull(), sql.raise_error(sql.lit(marked(error)))).otherwise(column).alias(name)
 
     def _read(self, files: list[str]) -> DataFrame:
-        return self._spark.read.parquet(*[f"file://{path}" for path in files])
-
-    def _widened(self, rows: DataFrame) -> DataFrame:
-        """Rows of older files with the types that the target has now."""
-        wanted = self._wanted()
-        columns = [
-            rows[entry.name].cast(entry.dataType).alias(entry.name) if entry.name in rows.columns else _null(entry)
-            for entry in wanted.fields
-        ]
-        others = [rows[name] for name in rows.columns if name not in wanted.names]
-        return rows.select(*columns, *others)
-
-    def _last_changes(self) -> DataFrame:
-        """The last message of every key; a row that moved to another key is a delete of the old one."""
-        if self._last is None:
-            from pyspark.sql import functions as sql
-
-            key = self._target.key
-            frame = self._frame
-            rows = frame.select(*[frame["data"].getField(name).alias(name) for name in key], "offset", "op", "data")
-            if set(key) <= _fields_of(frame, "before"):
-                moved = frame.where(frame["before"].isNotNull() & ~_same_key(frame, key) & (frame["op"] == "update"))
-                rows = rows.unionByName(
-                    moved.select(
-                        *[moved["before"].getField(name).alias(name) for name in key],
-                        "offset",
-                        sql.lit("delete").alias("op"),
-                        "data",
-                    )
-                )
-            best = sql.max_by(sql.struct("op", "data"), sql.col("offset")).alias("best")
-            last = rows.groupBy(*key).agg(best)
-            self._last = last.select(*key, "best.op", "best.data")
-        return self._last
-
-    def _fields(self, data: Column) -> list[Column]:
-
-        present = _fields_of(self._frame, "data")
-        return [
-            data.getField(entry.name).cast(entry.dataType).alias(entry.name) if entry.name in present else _null(entry)
-            for entry in self._wanted().fields
-        ]
-
-    def _wanted(self) -> StructType:
-        """What the table's rows look like from now on."""
-        return spark_schema(pa.schema([spark_field(entry) for entry in self._target.schema]))
+        return self._frame.sparkSession.read.parquet(*for_spark(files))
 
     def _only_inserts(self) -> DataFrame:
         """Without a key there is nothing that an update or a delete could refer to."""
-        other = self._frame.where(self._frame["op"] != "insert").select("offset", "op").limit(1).collect()
-        if other:
+        others = self._frame.where(self._frame["op"] != "insert").select("offset", "op")
+        for other in others.orderBy("offset").limit(1).collect():
             raise TailraceError(
                 "destination.refused",
-                f"offset {other[0]['offset']} of {self._target.namespace} is an {other[0]['op']}, but the namespace has"
-                " no key to find its row by",
+                f"{self._target.namespace} has no key, so the {other['op']} at offset {other['offset']} finds no row",
                 hint="give the reader a key, or keep: history",
             )
         return self.inserted()
-
-
-def _same_key(frame: DataFrame, key: tuple[str, ...]) -> Column:
-    equal = [frame["data"].getField(name).eqNullSafe(frame["before"].getField(name)) for name in key]
-    return functools.reduce(lambda first, second: first & second, equal)
-
-
-def _fields_of(frame: DataFrame, column: str) -> set[str]:
-    """The names of the fields of a struct column."""
-    kind: Any = frame.schema[column].dataType
-    return set(kind.names)
-
-
-def _null(entry: Any) -> Column:
-    from pyspark.sql import functions as sql
-
-    return sql.lit(None).cast(entry.dataType).alias(entry.name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final, Self
+
+from pydantic import model_validator
 
 from tailrace.adaptor.options import Check, FilePath, Seconds, WriterOptions
 
@@ -25,6 +27,10 @@ class Format(StrEnum):
     DELTA = "delta"
 
 
+MISREAD: Final = frozenset("%[]\\^|")
+"""The package deltalake, which takes paths for addresses, cannot read or write below a directory with one of these."""
+
+
 class LakeWriterOptions(WriterOptions):
     """A directory that holds one table per namespace."""
 
@@ -40,6 +46,12 @@ class LakeWriterOptions(WriterOptions):
     """Gather messages for so long, for every batch makes files."""
     consumer: str = ""
     """Set by the pipeline: whose offsets the lake records."""
+
+    @model_validator(mode="after")
+    def _path_of_delta(self) -> Self:
+        if self.format is Format.DELTA and (found := sorted(MISREAD & set(self.path))):
+            raise ValueError(f"the path of a Delta lake must not have the character {found[0]}")
+        return self
 
     @property
     def every_s(self) -> float:

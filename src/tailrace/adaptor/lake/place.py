@@ -2,24 +2,50 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import shutil
+import string
+import uuid
+from collections.abc import Iterable
 from typing import Any, Final
-from urllib.parse import quote
 
 from tailrace.errors import Place, TailraceError
 from tailrace.log.disk import Disk
 from tailrace.namespace import check_name
 
 SUFFIX: Final = ".parquet"
+_PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-._@+")
+"""These mean the same to every file system, to Spark, which takes brackets for patterns, and to `deltalake`, which
+takes paths for addresses."""
+_NAME_BYTES_MAX: Final = 200
+_PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
 
 
 def table_directory(lake: str, namespace: str) -> str:
-    """The directory of a namespace. Readers pass over names with a leading `_` or `.`, so these are spelled out."""
-    name = quote(check_name(namespace, "namespace"), safe="@+=, ()[]{}!$&'~-._")
+    """The directory of a namespace; different namespaces have different ones. Readers pass over names with a leading
+    `_` or `.`, so these are spelled out."""
+    check_name(namespace, "namespace")
+    name = "".join(character if character in _PLAIN else _spelled(character) for character in namespace)
     if name[0] in "_.":
-        name = f"%{ord(name[0]):02X}{name[1:]}"
+        name = _spelled(name[0]) + name[1:]
+    if len(name) > _NAME_BYTES_MAX:
+        name = f"{name[:_NAME_BYTES_MAX]}~~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
     return os.path.join(lake, name)
+
+
+def _spelled(character: str) -> str:
+    return "".join(f"~{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
+
+
+def attempt_directory(directory: str) -> str:
+    """Where Spark may write, below a directory that is emptied. Each attempt gets another place, for the Spark of a
+    driver that was killed writes on for a moment."""
+    shutil.rmtree(directory, ignore_errors=True)
+    make_directory(os.path.dirname(directory))
+    return os.path.join(directory, uuid.uuid4().hex)
 
 
 def data_files(directory: str) -> list[str]:
@@ -27,6 +53,11 @@ def data_files(directory: str) -> list[str]:
     if not os.path.isdir(directory):
         return []
     return sorted(name for name in os.listdir(directory) if name.endswith(SUFFIX) and name[0] not in "_.")
+
+
+def for_spark(paths: Iterable[str]) -> list[str]:
+    """Files as Spark is told to read them: it would take a path for a pattern."""
+    return ["file://" + _PATTERN.sub(r"\\\g<0>", path) for path in paths]
 
 
 def read_note(path: str) -> dict[str, Any] | None:
@@ -49,10 +80,21 @@ def write_note(path: str, note: dict[str, Any]) -> None:
     Disk().replace_file(path, json.dumps(note).encode())
 
 
-def sync_files(directory: str) -> None:
-    """Every file of a directory, and its entry, is on disk when this returns (I3)."""
+def make_directory(path: str) -> None:
+    """A directory that is there for good, and those above it (I3); whoever may read files here may read it."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        os.makedirs(directory, exist_ok=True)
+        Disk().sync_directory(os.path.dirname(directory))
+
+
+def sync_files(directory: str, names: Iterable[str] | None = None) -> None:
+    """Every data file of a directory, or those that are named, and their entries are on disk when this returns (I3)."""
     disk = Disk()
-    for name in data_files(directory):
+    for name in data_files(directory) if names is None else names:
         fd = disk.open(os.path.join(directory, name))
         try:
             disk.sync(fd)

@@ -15,15 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptor.sqlite.values import from_json
-from tailrace.log.documents import JSON, TYPE_METADATA
+from tailrace.adaptor.sqlite.values import from_json, to_json
+from tailrace.log.documents import is_json
 
 _MICROSECOND = timedelta(microseconds=1)
-
-
-def is_json(field: pa.Field[Any]) -> bool:
-    """Whether a field is JSON text that stands for its values."""
-    return (field.metadata or {}).get(TYPE_METADATA) == JSON
 
 
 def declared_type(field: pa.Field[Any]) -> str:
@@ -63,6 +58,11 @@ def bindable(column: pa.Array[Any], field: pa.Field[Any]) -> list[Any]:
         values = column.to_pylist(maps_as_pydicts="strict")
         return [None if value is None else json.dumps(_plain(value), ensure_ascii=False) for value in values]
     return column.to_pylist()
+
+
+def as_json(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    """The values of a column as SQLite will have them, in JSON."""
+    return pa.array([to_json(value) for value in bindable(column, field)], pa.string())
 
 
 def _stood_for(text: str | None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -41,6 +41,10 @@ class TableInfo:
     primary_key: tuple[str, ...]
     rowid: str | None
     """The name by which the rowid can be asked for, None when there is none."""
+    nullable_key: tuple[str, ...] = ()
+    """The columns of the primary key in which there may be NULL, so that it would not identify a row."""
+    has_null_keys: bool = False
+    """Whether that is so, and rows are known by their rowid; found out by `identified`."""
 
     @property
     def namespace(self) -> str:
@@ -49,7 +53,9 @@ class TableInfo:
     @property
     def key(self) -> tuple[str, ...]:
         """What identifies a row: the primary key, else the rowid."""
-        return self.primary_key or ((self.rowid,) if self.rowid else ())
+        if self.primary_key and not self.has_null_keys:
+            return self.primary_key
+        return (self.rowid,) if self.rowid else ()
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -60,14 +66,37 @@ class TableInfo:
     def exposed(self) -> tuple[str, ...]:
         """The columns that are read: the rowid too where it is the key."""
         own = tuple(column.name for column in self.columns)
-        return own if self.primary_key or not self.rowid else (*own, self.rowid)
+        return (*own, *(name for name in self.key if name not in own))
 
 
 def all_tables(connection: sqlite3.Connection) -> list[TableInfo]:
-    """The ordinary tables, by name."""
+    """The ordinary tables, by name, as their rows are identified."""
     found = connection.execute("SELECT name, wr FROM pragma_table_list WHERE schema = ? AND type = 'table'", (SCHEMA,))
     wanted = [(name, bool(bare)) for name, bare in found if not name.lower().startswith(("sqlite_", OURS))]
-    return [_describe(connection, name, without_rowid) for name, without_rowid in sorted(wanted)]
+    tables = [_describe(connection, name, without_rowid) for name, without_rowid in sorted(wanted)]
+    return [identified(connection, table) for table in tables]
+
+
+def find_source(connection: sqlite3.Connection, name: str) -> TableInfo | None:
+    """One table as its rows are identified, None when there is none of this name."""
+    table = find_table(connection, name)
+    return None if table is None else identified(connection, table)
+
+
+def identified(connection: sqlite3.Connection, table: TableInfo) -> TableInfo:
+    """The table, known by its rowid where NULLs let several rows have the same primary key.
+
+    It stays as it was noted when capture was installed: destinations know the rows by that key.
+    """
+    if not table.nullable_key:
+        return table
+    _, noted = _noted(connection, table.name)
+    if tuple(noted) == table.primary_key:
+        return table
+    has_nulls = tuple(noted) == (table.rowid,)
+    if not has_nulls:
+        has_nulls = connection.execute(sql.null_in(table.nullable_key, table.name)).fetchone() is not None
+    return replace(table, has_null_keys=has_nulls)
 
 
 def find_table(connection: sqlite3.Connection, name: str) -> TableInfo | None:
@@ -83,7 +112,10 @@ def why_unusable(table: TableInfo) -> str:
         check_name(table.namespace, "namespace")
     except TailraceError as error:
         return error.what
-    return "" if table.order else f"table {table.name!r} has no key and hides its rowid behind columns of that name"
+    if table.key:
+        return ""
+    why = "NULL in its key" if table.has_null_keys else "no key"
+    return f"table {table.name!r} has {why} and hides its rowid behind columns of that name"
 
 
 def kinds_of(connection: sqlite3.Connection, table: TableInfo) -> dict[str, Kind]:
@@ -103,16 +135,22 @@ def kinds_of(connection: sqlite3.Connection, table: TableInfo) -> dict[str, Kind
 
 def noted_kinds(connection: sqlite3.Connection, table: str) -> dict[str, Kind]:
     """The kinds that were noted when capture was installed."""
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_tables'").fetchone() is None:
-        return {}
-    query = "SELECT columns FROM tailrace_tables WHERE name = ? ORDER BY tbl DESC LIMIT 1"
-    found = connection.execute(query, (table,)).fetchone()
-    return {name: Kind(kind) for name, kind in json.loads(found[0])} if found else {}
+    columns, _ = _noted(connection, table)
+    return {name: Kind(kind) for name, kind in columns}
 
 
 def schema_of(kinds: Mapping[str, Kind]) -> pa.Schema:
     """Columns as an Arrow schema."""
     return pa.schema([field_of(name, kind) for name, kind in kinds.items()])
+
+
+def _noted(connection: sqlite3.Connection, table: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """The columns with their kinds, and the key, as they were when capture was installed; none when it was not."""
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_tables'").fetchone() is None:
+        return [], []
+    query = "SELECT columns, key FROM tailrace_tables WHERE name = ? ORDER BY tbl DESC LIMIT 1"
+    found = connection.execute(query, (table,)).fetchone()
+    return (json.loads(found[0]), json.loads(found[1])) if found else ([], [])
 
 
 def _sampled(connection: sqlite3.Connection, table: TableInfo, columns: list[Column]) -> dict[str, Kind]:
@@ -124,18 +162,19 @@ def _sampled(connection: sqlite3.Connection, table: TableInfo, columns: list[Col
 
 
 def _describe(connection: sqlite3.Connection, name: str, without_rowid: bool) -> TableInfo:
-    query = "SELECT name, type, pk, hidden FROM pragma_table_xinfo(?, ?) WHERE hidden <> 1 ORDER BY cid"
+    query = 'SELECT name, type, pk, hidden, "notnull" FROM pragma_table_xinfo(?, ?) WHERE hidden <> 1 ORDER BY cid'
     found = connection.execute(query, (name, SCHEMA)).fetchall()
-    columns = tuple(Column(column, declared or "", hidden in _GENERATED) for column, declared, _, hidden in found)
-    primary_key = tuple(column for _, column in sorted((pk, column) for column, _, pk, _ in found if pk))
-    rowid = None if without_rowid else _rowid_name(columns, primary_key)
-    return TableInfo(name, columns, primary_key, rowid)
+    columns = tuple(Column(column, declared or "", hidden in _GENERATED) for column, declared, _, hidden, _ in found)
+    primary_key = tuple(column for _, column in sorted((pk, column) for column, _, pk, _, _ in found if pk))
+    if without_rowid:
+        return TableInfo(name, columns, primary_key, rowid=None)
+    query = "SELECT 1 FROM pragma_index_list(?, ?) WHERE origin = 'pk'"
+    if primary_key and connection.execute(query, (name, SCHEMA)).fetchone() is None:  # it is the rowid itself
+        return TableInfo(name, columns, primary_key, _rowid_name(columns) or primary_key[0])
+    nullable = tuple(column for column, _, pk, _, is_filled in found if pk and not is_filled)
+    return TableInfo(name, columns, primary_key, _rowid_name(columns), nullable)
 
 
-def _rowid_name(columns: tuple[Column, ...], primary_key: tuple[str, ...]) -> str | None:
+def _rowid_name(columns: tuple[Column, ...]) -> str | None:
     taken = {column.name.lower() for column in columns}
-    free = next((alias for alias in _ROWID_NAMES if alias not in taken), None)
-    if free is not None or len(primary_key) != 1:
-        return free
-    key = next(column for column in columns if column.name == primary_key[0])
-    return key.name if key.declared.upper() == "INTEGER" else None
+    return next((alias for alias in _ROWID_NAMES if alias not in taken), None)

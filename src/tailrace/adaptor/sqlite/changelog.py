@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace.adaptor.sqlite import sql
-from tailrace.adaptor.sqlite.catalog import OURS, TableInfo, find_table, kinds_of
+from tailrace.adaptor.sqlite.catalog import OURS, TableInfo, find_source, kinds_of
 from tailrace.adaptor.sqlite.kinds import Kind
 from tailrace.adaptor.sqlite.triggers import triggers, uniques_of
 from tailrace.errors import TailraceError
@@ -42,6 +42,8 @@ class State:
     """Made at random with the changelog, so that one that was made anew is not taken for the old one."""
     last: int
     forgotten: int
+    pipeline: str | None
+    """For which changes are noted, and which alone may let them be forgotten."""
 
     @property
     def is_broken(self) -> bool:
@@ -49,7 +51,7 @@ class State:
         return self.last < self.forgotten
 
 
-def install(connection: sqlite3.Connection, names: Iterable[str]) -> None:
+def install(connection: sqlite3.Connection, names: Iterable[str], pipeline: str) -> None:
     """Make the tables note their changes, from now on or, when their columns have changed, in their new form."""
     for statement in sql.CAPTURE_TABLES:
         connection.execute(statement)
@@ -57,9 +59,9 @@ def install(connection: sqlite3.Connection, names: Iterable[str]) -> None:
     if known is None or known.is_broken:
         connection.execute("DELETE FROM tailrace_changelog")
         connection.execute("DELETE FROM tailrace_source")
-        connection.execute("INSERT INTO tailrace_source VALUES (?, 0)", (uuid.uuid4().hex,))
+        connection.execute("INSERT INTO tailrace_source VALUES (?, 0, ?)", (uuid.uuid4().hex, pipeline or None))
     for name in names:
-        table = find_table(connection, name)
+        table = find_source(connection, name)
         if table is not None:
             _install_table(connection, table)
 
@@ -69,7 +71,7 @@ def is_current(connection: sqlite3.Connection, names: Iterable[str]) -> bool:
     known = state(connection)
     if known is None or known.is_broken:
         return False
-    tables = [table for name in names if (table := find_table(connection, name)) is not None]
+    tables = [table for name in names if (table := find_source(connection, name)) is not None]
     return all(_is_current(connection, table) for table in tables)
 
 
@@ -85,17 +87,24 @@ def state(connection: sqlite3.Connection) -> State | None:
     """None when nothing is installed."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_source'").fetchone() is None:
         return None
-    found = connection.execute("SELECT id, forgotten FROM tailrace_source").fetchone()
+    found = connection.execute("SELECT id, forgotten, pipeline FROM tailrace_source").fetchone()
     if found is None:
         return None
     (last,) = connection.execute(sql.LAST_CHANGE).fetchone()
-    return State(found[0], last, found[1])
+    return State(found[0], last, found[1], found[2])
 
 
 def versions(connection: sqlite3.Connection) -> dict[int, Version]:
     """All numbers that changes may have been noted under."""
     found = connection.execute("SELECT tbl, name, columns, key FROM tailrace_tables")
     return {row[0]: _version(*row) for row in found}
+
+
+def renamed(connection: sqlite3.Connection) -> set[int]:
+    """The numbers whose table has another name now: triggers stay with a table, and its changes are no longer those of
+    the one that it was. Under its new name a table is new."""
+    named = {version.tbl: version.name for version in versions(connection).values()}
+    return {tbl for tbl, on in _owners(connection).items() if named.get(tbl, on) != on}
 
 
 def forget(connection: sqlite3.Connection, upto: int) -> None:
@@ -114,6 +123,10 @@ def _install_table(connection: sqlite3.Connection, table: TableInfo) -> None:
         raise TailraceError("source.unsupported", what, hint="leave the table out with `namespace`")
     before = _latest(connection, table.name)
     present = _triggers_on(connection, table)
+    owners = _owners(connection)
+    for other in renamed(connection):
+        if owners[other] == table.name:
+            connection.execute("DELETE FROM tailrace_changelog WHERE tbl = ?", (other,))
     for name in present:
         connection.execute(sql.drop("TRIGGER", name))
     kinds = kinds_of(connection, table)
@@ -138,6 +151,12 @@ def _is_current(connection: sqlite3.Connection, table: TableInfo) -> bool:
 
 def _triggers_on(connection: sqlite3.Connection, table: TableInfo) -> set[str]:
     return {name for name, on in _all_triggers(connection) if on == table.name}
+
+
+def _owners(connection: sqlite3.Connection) -> dict[int, str]:
+    """The table that each number's triggers are on now."""
+    numbers = [(name.removeprefix(OURS).partition("_")[0], on) for name, on in _all_triggers(connection)]
+    return {int(number): on for number, on in numbers if number.isdecimal()}
 
 
 def _all_triggers(connection: sqlite3.Connection) -> list[tuple[str, str]]:

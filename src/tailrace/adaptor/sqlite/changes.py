@@ -58,9 +58,11 @@ def read(database: Database, piece: Piece) -> Iterator[Batch]:
     with database.reading() as connection:
         _check_piece(connection, piece, database.path)
         versions = changelog.versions(connection)
+        renamed = changelog.renamed(connection)
         found = connection.execute(sql.CHANGED_TABLES, (piece["after"], piece["upto"])).fetchall()
     for tbl, first, last in found:
-        yield from _read_table(database, versions[tbl], first - 1, last)
+        if tbl not in renamed:
+            yield from _read_table(database, versions[tbl], first - 1, last)
     with database.reading() as connection:  # all of it was there until now
         _check_piece(connection, piece, database.path)
 

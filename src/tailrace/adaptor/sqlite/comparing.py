@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.adaptor.sqlite import catalog, copying
-from tailrace.adaptor.sqlite.binding import bindable, is_json
+from tailrace.adaptor.sqlite.binding import as_json, bindable
 from tailrace.adaptor.sqlite.database import Database
-from tailrace.adaptor.sqlite.kinds import Kind, declared_kind, field_of
-from tailrace.adaptor.sqlite.values import to_json
+from tailrace.adaptor.sqlite.kinds import Kind, declared_kind
 from tailrace.adaptor.sqlite.writer import table_name
+from tailrace.log.documents import is_json, json_field
 from tailrace.verify.contract import Keeps, Piece, Stored
 
 _PIECE_ROWS: Final = 100_000
@@ -62,8 +62,7 @@ class SqliteReadBack:
 
     def as_stored(self, column: pa.Array[Any], field: pa.Field[Any]) -> tuple[pa.Array[Any], pa.Field[Any]]:
         if is_json(field):
-            values = [to_json(value) for value in bindable(column, field)]
-            return pa.array(values, pa.string()), field_of(field.name, Kind.JSON)
+            return as_json(column, field), json_field(field.name)
         if any(is_kind(column.type) for is_kind in _NOT_SCALAR):
             column = pa.array(bindable(column, field), pa.string())
         elif pa.types.is_floating(column.type):

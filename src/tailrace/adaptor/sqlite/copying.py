@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -36,7 +37,8 @@ def plan(connection: sqlite3.Connection, table: TableInfo, kinds: Mapping[str, K
     borders = _borders(connection, table, piece_rows)
     edges: list[list[Any] | None] = [None, *([to_plain(value) for value in border] for border in borders), None]
     noted = [[name, kind.value] for name, kind in kinds.items()]
-    return [{"table": table.name, "kinds": noted, "after": after, "upto": upto} for after, upto in pairwise(edges)]
+    about = {"table": table.name, "kinds": noted, "null_keys": table.has_null_keys}
+    return [{**about, "after": after, "upto": upto} for after, upto in pairwise(edges)]
 
 
 def estimated_rows(connection: sqlite3.Connection, table: TableInfo) -> int | None:
@@ -53,6 +55,7 @@ def read(database: Database, piece: Piece) -> Iterator[Batch]:
         table = find_table(connection, piece["table"])
         if table is None:
             return
+        table = replace(table, has_null_keys=piece.get("null_keys", False))
         planned = {name: Kind(kind) for name, kind in piece["kinds"]}
         kinds = {name: planned.get(name, kind) for name, kind in kinds_of(connection, table).items()}
     after = _values(piece["after"])

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tailrace.log.documents import JSON, TYPE_METADATA
+from tailrace.log.documents import is_json, json_field
 
 
 class Kind(StrEnum):
@@ -40,13 +40,12 @@ def type_of(kind: Kind) -> pa.DataType:
 
 def field_of(name: str, kind: Kind) -> pa.Field[Any]:
     """A column as an Arrow field."""
-    metadata = {TYPE_METADATA: JSON} if kind is Kind.JSON else None
-    return pa.field(name, _TYPES[kind], metadata=metadata)
+    return json_field(name) if kind is Kind.JSON else pa.field(name, _TYPES[kind])
 
 
 def kind_of_field(field: pa.Field[Any]) -> Kind:
     """The inverse of `field_of`."""
-    if (field.metadata or {}).get(TYPE_METADATA) == JSON:
+    if is_json(field):
         return Kind.JSON
     return next(kind for kind, type_ in _TYPES.items() if type_ == field.type)
 

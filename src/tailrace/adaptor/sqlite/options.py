@@ -32,12 +32,14 @@ class SqliteReaderOptions(ReaderOptions):
     """How many rows of a table one task copies at a time."""
     busy: Seconds = 30
     """How long to wait while another program has locked the database."""
+    pipeline: str = ""
+    """For which pipeline changes are noted; it fills it in itself."""
 
     def where(self) -> str:
         return self.path
 
     def open(self) -> SqliteReader:
-        return SqliteReader(self._database(), self.piece_rows)
+        return SqliteReader(self._database(), self.piece_rows, self.pipeline)
 
     def probe(self) -> list[Check]:
         return probes.of_source(self._database())

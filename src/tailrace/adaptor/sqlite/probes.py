@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ def of_source(database: Database) -> list[Check]:
     checks.append(Check(what="database opens", ok=True, found=f"{len(tables)} tables"))
     checks.append(_journal(journal))
     checks.append(_writable(Path(database.path), "changes can be captured"))
+    checks += _driver()
     checks += [check for table in tables if (check := _table(table)) is not None]
     return checks
 
@@ -59,6 +61,13 @@ def _version() -> Check:
     return Check(what="SQLite version", ok=ok, found=sqlite3.sqlite_version, cure=cure)
 
 
+def _driver() -> list[Check]:
+    """A line when the driver for copying is missing."""
+    if find_spec("adbc_driver_sqlite") is not None:
+        return []
+    return [Check(what="adbc-driver-sqlite", ok=False, found="not installed", cure="pip install 'tailrace[spark]'")]
+
+
 def _journal(mode: str) -> Check:
     cure = "" if mode == "wal" else "PRAGMA journal_mode = WAL lets others write while it is read"
     return Check(what="journal mode", ok=True, found=mode, cure=cure)
@@ -83,4 +92,8 @@ def _table(table: catalog.TableInfo) -> Check | None:
     if not table.primary_key:
         cure = "declare a primary key: VACUUM may renumber rows that have none"
         return Check(what=what, ok=True, found=f"no primary key; rows are known by their {table.rowid}", cure=cure)
+    if table.has_null_keys:
+        cure = "declare the columns of the primary key NOT NULL: VACUUM may renumber rows that are known otherwise"
+        found = f"NULL in its primary key; rows are known by their {table.rowid}"
+        return Check(what=what, ok=True, found=found, cure=cure)
     return None

@@ -22,9 +22,10 @@ _FORGET_BUSY_S: Final = 0.1
 class SqliteReader:
     """A source in one file. Nothing stays open between calls."""
 
-    def __init__(self, database: Database, piece_rows: int) -> None:
+    def __init__(self, database: Database, piece_rows: int, pipeline: str = "") -> None:
         self._database = database
         self._piece_rows = piece_rows
+        self._pipeline = pipeline
 
     def tables(self) -> list[Table]:
         with self._database.reading() as connection:
@@ -39,13 +40,19 @@ class SqliteReader:
                 for table in usable
             ]
 
+    def left_out(self) -> dict[str, str]:
+        with self._database.reading() as connection:
+            reasons = {table.namespace: catalog.why_unusable(table) for table in catalog.all_tables(connection)}
+        return {namespace: why for namespace, why in reasons.items() if why}
+
     def install(self, tables: Sequence[Table]) -> None:
         names = [_table_name(table.namespace) for table in tables]
         with self._database.reading() as connection:
+            self._refuse_other(changelog.state(connection))
             if changelog.is_current(connection, names):
                 return
         with self._database.writing() as connection:
-            changelog.install(connection, names)
+            changelog.install(connection, names, self._pipeline)
 
     def uninstall(self) -> None:
         with self._database.writing() as connection:
@@ -57,7 +64,7 @@ class SqliteReader:
 
     def plan_copy(self, table: Table) -> list[Piece]:
         with self._database.reading(exact=True) as connection:
-            found = catalog.find_table(connection, _table_name(table.namespace))
+            found = catalog.find_source(connection, _table_name(table.namespace))
             if found is None:
                 return []
             kinds = {field.name: kind_of_field(field) for field in table.schema}
@@ -66,11 +73,17 @@ class SqliteReader:
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
         return copying.read(self._database, piece)
 
+    def copied(self) -> None:
+        """No view was kept."""
+
     def plan_changes(self, start: Position, end: Position) -> list[Piece]:
         return changes.plan(self._state(), start, end, self._database.path)
 
     def read_changes(self, piece: Piece) -> Iterator[Batch]:
         return changes.read(self._database, piece)
+
+    def reached(self) -> None:
+        """Pieces are read to their end."""
 
     def forget(self, upto: Position) -> None:
         """Does what it can without keeping others waiting; the rest is for the next time."""
@@ -82,6 +95,14 @@ class SqliteReader:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def _refuse_other(self, state: State | None) -> None:
+        """What one pipeline has read it lets the database forget, so another would miss it."""
+        owner = state.pipeline if state else None
+        if owner and self._pipeline and owner != self._pipeline:
+            what = f"changes of {self._database.path} are noted for pipeline {owner}; {self._pipeline} would miss some"
+            hint = f"add a writer to {owner}, or, if it is no longer run, tailrace uninstall its file first"
+            raise TailraceError("source.unsupported", what, hint=hint)
 
     def _state(self) -> State:
         with self._database.reading() as connection:

@@ -96,6 +96,12 @@ def classes(texts: Sequence[str], table: str, rows: int) -> str:
     return f"SELECT DISTINCT {kinds} FROM (SELECT {columns(texts)} FROM {name(table)} AS t LIMIT {rows:d}) AS t"
 
 
+def null_in(texts: Sequence[str], table: str) -> str:
+    """Whether one of some columns is NULL anywhere; one question each, so that SQLite looks it up where it can."""
+    asked = (f"SELECT 1 FROM {name(table)} AS t WHERE {column(text)} IS NULL" for text in texts)
+    return f"SELECT 1 WHERE {' OR '.join(f'EXISTS ({each})' for each in asked)}"
+
+
 def extremes(text: str, table: str) -> str:
     """The lowest and the highest value; one question each, so that SQLite looks them up."""
     low, high = (f"(SELECT {side}({column(text)}) FROM {name(table)} AS t)" for side in ("min", "max"))
@@ -122,7 +128,7 @@ CAPTURE_TABLES: Final = (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, tbl INTEGER NOT NULL, op INTEGER NOT NULL, at INTEGER NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS tailrace_tables(
         tbl INTEGER PRIMARY KEY, name TEXT NOT NULL, columns TEXT NOT NULL, key TEXT NOT NULL)""",
-    "CREATE TABLE IF NOT EXISTS tailrace_source(id TEXT NOT NULL, forgotten INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS tailrace_source(id TEXT NOT NULL, forgotten INTEGER NOT NULL, pipeline TEXT)",
     "CREATE TABLE IF NOT EXISTS tailrace_replaced(tbl INTEGER NOT NULL)",
 )
 _NOW: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"

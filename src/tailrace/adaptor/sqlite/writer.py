@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.adaptor.sqlite import sql, target
-from tailrace.adaptor.sqlite.binding import bindable
+from tailrace.adaptor.sqlite.binding import as_json, bindable
 from tailrace.adaptor.sqlite.catalog import OURS
 from tailrace.adaptor.sqlite.database import Database
-from tailrace.adaptor.sqlite.outcome import outcome
 from tailrace.adaptor.sqlite.target import Destination
 from tailrace.adaptor.sqlite.values import BrokenText
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
+from tailrace.deliver.outcome import outcome
 from tailrace.errors import TailraceError
 from tailrace.message import Offset, Op
 
@@ -175,12 +175,9 @@ def _apply(connection: sqlite3.Connection, destination: Destination, messages: M
     if missing:
         what = f"{messages.namespace} {_span(messages)} comes without its key column {', '.join(missing)}"
         raise TailraceError("destination.refused", what, hint="keep the key columns in the functions of this writer")
-    result = outcome(messages, destination.key)
+    result = outcome(messages, destination.key, as_json)
     gone = [bindable(column, field) for column, field in result.gone]
-    put_keys = [bindable(result.put.field(name), messages.data.type.field(name)) for name in destination.key]
-    nameless = [parts for parts in zip(*put_keys, strict=True) if None in parts]
-    delete = sql.delete(destination.delete_from, destination.key)
-    connection.executemany(delete, [*zip(*gone, strict=True), *nameless])
+    connection.executemany(sql.delete(destination.delete_from, destination.key), list(zip(*gone, strict=True)))
     _insert(connection, destination, result.put)
 
 
