@@ -109,7 +109,7 @@ def test_no_rows(frame: DataFrame) -> None:
     ("query", "row"),
     [
         ("SELECT id, nope AS n, m.nope, price * far.away AS far FROM messages m WHERE m.`x.y` IS NULL", {"far": None}),
-        ("SELECT id, far.away, far.near, address.zip, address.geo.x FROM messages", {"zip": None, "x": None}),
+        ("SELECT id, far.away, far.near, address.geo.x FROM messages", {"away": None, "near": None, "x": None}),
         ("SELECT id, nope FROM messages WHERE coalesce(messages.nope, 'there') = 'there'", {}),
     ],
 )

@@ -23,5 +23,5 @@ def with_declared(field: pa.Field[Any], sql_type: str | None) -> pa.Field[Any]:
     """A field that says what it was declared as."""
     if sql_type is None:
         return field
-    metadata: dict[bytes | str, bytes | str] = {**(field.metadata or {}), SQL_METADATA: sql_type.encode()}
+    metadata: dict[Any, Any] = {**(field.metadata or {}), SQL_METADATA: sql_type.encode()}
     return field.with_metadata(metadata)

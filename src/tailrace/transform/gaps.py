@@ -49,7 +49,7 @@ def filled(view: DataFrame, gap: Gap) -> DataFrame:
     nothing = F.lit(None).cast(_type(gap.path[gap.at + 1 :]))
     first = gap.path[0]
     if gap.at == 0:
-        return view.withColumn(first, nothing).withMetadata(first, {MARK: True})
+        return view.select("*", nothing.alias(first, metadata={MARK: True}))
     inner = ".".join(map(_quoted, gap.path[1 : gap.at + 1]))
     return view.withColumn(first, F.col(_quoted(first)).withField(inner, nothing))
 
