@@ -7,7 +7,7 @@ from typing import Annotated
 from psycopg import ProgrammingError, conninfo
 from pydantic import AfterValidator, Field, SecretStr
 
-from tailrace.adaptor.options import Check, ReaderOptions, WriterOptions
+from tailrace.adaptor.options import Check, FilledIn, ReaderOptions, WriterOptions
 from tailrace.adaptor.postgres import probes
 from tailrace.adaptor.postgres.comparing import PostgresReadBack
 from tailrace.adaptor.postgres.reader import PostgresReader
@@ -45,7 +45,7 @@ class PostgresReaderOptions(ReaderOptions):
     """Whether arrays become lists of the declared number of dimensions, or text."""
     moments: Moments = Moments.ARROW
     """Whether dates and timestamps become Arrow's own types, or text."""
-    pipeline: str = ""
+    pipeline: FilledIn = ""
     """The pipeline's name; it fills it in itself."""
 
     def where(self) -> str:
@@ -94,7 +94,7 @@ class PostgresWriterOptions(WriterOptions):
     """The key columns of a namespace where the source does not say, or others are wanted."""
     as_replica: bool = False
     """Whether triggers and foreign keys of the destination rest (`session_replication_role = replica`)."""
-    consumer: str = ""
+    consumer: FilledIn = ""
     """Under which name offsets are recorded; the pipeline fills it in."""
 
     def where(self) -> str:

@@ -115,7 +115,9 @@ def select_rows(
 ) -> sql.Composed:
     """The rows of one piece; `columns` says which are asked for as text."""
     chosen = sql.SQL(", ").join(
-        sql.SQL("{0}::text AS {0}").format(sql.Identifier(column)) if as_text else sql.Identifier(column)
+        _written(sql.Identifier(column)) + sql.SQL(" AS {}").format(sql.Identifier(column))
+        if as_text
+        else sql.Identifier(column)
         for column, as_text in columns.items()
     )
     query = sql.SQL("SELECT {} FROM {}").format(chosen, sql.Identifier(schema, table))
@@ -136,7 +138,7 @@ def rows_by_key(
 ) -> sql.Composed:
     """Some columns of the rows with these keys, all as text. The keys come as one array of texts per column; the
     cursor takes numbered parameters."""
-    wanted = sql.SQL(", ").join(sql.SQL("t.{}::text").format(sql.Identifier(column)) for column in (*key, *columns))
+    wanted = sql.SQL(", ").join(_written(sql.Identifier("t", column)) for column in (*key, *columns))
     arrays = sql.SQL(", ").join(sql.SQL(f"${number}::text[]") for number in range(1, len(key) + 1))
     labels = sql.SQL(", ").join(sql.Identifier(f"k{at}") for at in range(len(key)))
     joined = sql.SQL(" AND ").join(
@@ -150,6 +152,11 @@ def rows_by_key(
 
 def set_snapshot(snapshot: str) -> sql.Composed:
     return sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot))
+
+
+def _written(value: sql.Composable) -> sql.Composable:
+    """A value as the stream of changes writes it; a cast to text writes some types differently."""
+    return sql.SQL("CASE WHEN {0} IS DISTINCT FROM NULL THEN format('%s', {0}) END").format(value)
 
 
 def _key_bounds(key: Sequence[str], piece: Mapping[str, Any]) -> list[sql.Composable]:

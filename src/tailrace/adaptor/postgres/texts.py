@@ -97,23 +97,25 @@ def _each(texts: pa.Array[Any], kind: pa.DataType, read: Callable[[str, pa.DataT
 
 def _day(text: str, kind: pa.DataType) -> int:
     infinite = extreme(text, kind)
-    return _moment(text, pa.timestamp("us")) // _DAY_US if infinite is None else infinite
+    return _days(_parsed(text)) if infinite is None else infinite
 
 
 def _moment(text: str, kind: pa.DataType) -> int:
     infinite = extreme(text, kind)
     if infinite is not None:
         return infinite
-    found = _MOMENT.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no moment")
-    year = int(found["year"])
-    if found["bc"]:
-        year = 1 - year
-    count = _days_since_1970(year, int(found["month"]), int(found["day"])) * _DAY_US + _of_day(found)
+    found = _parsed(text)
+    count = _days(found) * _DAY_US + _of_day(found)
     if count > np.iinfo(np.int64).max:
         raise ValueError(f"{text} has no room in 64 bits of microseconds since 1970")
     return count
+
+
+def _parsed(text: str) -> re.Match[str]:
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no date")
+    return found
 
 
 def _time(text: str, _kind: pa.DataType) -> int:
@@ -130,8 +132,11 @@ def _of_day(found: re.Match[str]) -> int:
     return seconds * 1_000_000 + int((found["fraction"] or "").ljust(6, "0"))
 
 
-def _days_since_1970(year: int, month: int, day: int) -> int:
-    """In the Gregorian calendar, carried on into the past and future as PostgreSQL does."""
+def _days(found: re.Match[str]) -> int:
+    """Days since 1970, in the Gregorian calendar, carried on into the past and future as PostgreSQL does."""
+    year, month, day = int(found["year"]), int(found["month"]), int(found["day"])
+    if found["bc"]:
+        year = 1 - year
     shifted = year - 1 if month <= 2 else year
     era, of_era = divmod(shifted, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1

@@ -127,6 +127,8 @@ class Kinds:
             return self._numeric(typmod)
         if info.plain in _DATED and self.choices.moments is Moments.TEXT:
             return _as_text(info.name)
+        if info.plain == "bit" and typmod != _NO_TYPMOD:
+            return _as_text(f"bit({typmod})")  # without a length it would have that of 1
         return _KINDS.get(info.plain) or _as_text(info.name)
 
     def _numeric(self, typmod: int) -> Kind:
