@@ -46,7 +46,13 @@ VALUES: dict[str, tuple[str, ...]] = {
     "time": ("'23:59:59.999999'", "'24:00:00'", "'00:00'"),
     "timetz": ("'10:00:00.5+02'",),
     "timestamp": ("'2024-02-29 12:30:01.000005'", "'infinity'", "'-infinity'", "'4713-01-01 BC'", "'12024-01-01'"),
-    "timestamptz": ("'2024-02-29 12:30:01.000005+02'", "'infinity'", "'-infinity'", "'0001-01-01 BC'", "'294246-01-01'"),
+    "timestamptz": (
+        "'2024-02-29 12:30:01.000005+02'",
+        "'infinity'",
+        "'-infinity'",
+        "'0001-01-01 BC'",
+        "'294246-01-01'",
+    ),
     "interval": ("'1 year 2 mons -3 days 04:05:06.789'", "'-1 microsecond'", "'0'"),
     "uuid": ("'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'",),
     "json": ("""'{"a" : [1, null]}'""", "'null'"),
@@ -102,7 +108,8 @@ def messages_of(batch: Batch, first: int) -> Messages:
 
 
 def data(batches: list[Batch]) -> pa.Table:
-    tables = [pa.Table.from_struct_array(batch.rows.column("data")) for batch in batches]
+    structs: list[Any] = [batch.rows.column("data") for batch in batches]
+    tables = [pa.Table.from_struct_array(struct) for struct in structs]
     return pa.concat_tables(tables).sort_by("id")
 
 
@@ -167,7 +174,8 @@ def test_what_has_no_place_is_an_error_or_text(database: str, kind: str, value: 
 
 
 def _copy(database: str, **options: Any) -> list[Batch]:
-    with closing(PostgresReaderOptions(url=database, slot="tailrace_odd", **options).open()) as reader:
+    given: dict[str, Any] = {"url": database, "slot": "tailrace_odd", **options}
+    with closing(PostgresReaderOptions(**given).open()) as reader:
         (found,) = reader.tables()
         return [b for piece in reader.plan_copy(found) for b in reader.read_copy("public.t", piece)]
 
@@ -188,5 +196,5 @@ def _texts(url: str, name: str) -> list[tuple[Any, ...]]:
     """The rows as the server writes them, and the types of the columns."""
     with connected(url) as connection:
         connection.execute("SET extra_float_digits = 1")
-        rows = connection.execute(f"SELECT t::text FROM {name} t ORDER BY id").fetchall()  # type: ignore[arg-type]
+        rows = connection.execute(f"SELECT t::text FROM {name} t ORDER BY id").fetchall()
     return rows

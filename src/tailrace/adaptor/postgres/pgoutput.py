@@ -176,7 +176,7 @@ class Decoder:
         unknown = set(np.unique(kinds).tolist()) - _KNOWN
         if unknown:
             what = f"the stream has messages of an unknown kind: {bytes(sorted(unknown))!r}"
-            raise TailraceError("source.malformed", what, hint="use a newer release of tailrace for this server")
+            raise TailraceError("source.malformed", what, hint="pip install --upgrade tailrace")
         transactions, numbers = self._transactions(heap, kinds)
         first = self._changes
         is_change = np.isin(kinds, (_INSERT, _UPDATE, _DELETE, _TRUNCATE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -44,6 +44,11 @@ class PostgresReader:
             )
             for table in found
         ]
+
+    def left_out(self) -> Mapping[str, str]:
+        with self._server.errors():
+            found = catalog.all_tables(self._session(), catalog.load_kinds(self._session(), self._choices))
+        return {table.namespace: why for table in found if (why := catalog.why_unusable(table))}
 
     def install(self, tables: Sequence[Table]) -> None:
         wanted = {table.namespace for table in tables}

@@ -10,6 +10,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import errors as pg_errors
+from psycopg.pq import TransactionStatus
 
 from tailrace.adaptor.postgres import copystream, target, writesql
 from tailrace.adaptor.postgres.encoding import Encode, encoder
@@ -132,7 +133,7 @@ class PostgresWriter:
                     connection.execute(statement)
             for namespace, table in self._written.items():
                 connection.execute(writesql.APPLY, (self._consumer, namespace, table, upto))
-            connection.commit()
+            connection.execute("COMMIT")
         self._written.clear()
 
     def close(self) -> None:
@@ -146,13 +147,13 @@ class PostgresWriter:
             connection.close()
 
     def _begin(self) -> psycopg.Connection[Any]:
-        """The connection; a transaction begins by itself."""
+        """The connection, inside a transaction; what is nested in it is a savepoint and commits nothing."""
         if self._connection is None:
             self._connection = self._server.connect()
-            self._connection.autocommit = False
             if self._as_replica:
                 self._connection.execute("SET session_replication_role = replica")
-            self._connection.commit()
+        if self._connection.info.transaction_status is TransactionStatus.IDLE:
+            self._connection.execute("BEGIN")
         return self._connection
 
     def _refuse_namesake(self, namespace: str, table: str) -> None:
