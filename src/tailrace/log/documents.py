@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from tailrace import moments
 from tailrace.message import Row
 
 TYPE_METADATA: Final = b"tailrace.type"
@@ -50,14 +51,29 @@ def encode(rows: list[Row | None]) -> pa.Array[Any]:
 
 
 def decode(column: pa.Array[Any]) -> list[Row | None]:
-    """The documents of a struct column."""
-    rows: list[Any] = column.to_pylist()
+    """The documents of a struct column. Dates and moments that Python does not have come as text."""
+    rows = _rows(column)
     in_json = [field.name for field in column.type if is_json(field)]
     for row in rows:
         for name in in_json:
             if row is not None and row[name] is not None:
                 row[name] = json.loads(row[name])
     return rows
+
+
+def _rows(column: pa.Array[Any]) -> list[Any]:
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        struct: Any = column
+        fields = [
+            moments.values(child) if moments.is_moment(child.type) else child.to_pylist() for child in struct.flatten()
+        ]
+        names = [field.name for field in column.type]
+        is_there = column.is_valid().to_pylist()
+        rows = zip(is_there, zip(*fields, strict=True), strict=True)
+        found = [dict(zip(names, row, strict=True)) if there else None for there, row in rows]
+    return found
 
 
 def _encode_one(row: Row) -> pa.Array[Any]:

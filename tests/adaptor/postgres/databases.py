@@ -39,9 +39,11 @@ class PostgresSource(ChangingSource):
     url: str
     form: str = "CREATE TABLE {}(id bigint PRIMARY KEY, name text, amount double precision)"
     slot: str = "tailrace_test"
+    changes: str = "slot"
 
     def options(self) -> PostgresReaderOptions:
-        return PostgresReaderOptions(url=self.url, slot=self.slot_name, piece_rows=40)  # type: ignore[arg-type]
+        given: dict[str, Any] = {"url": self.url, "slot": self.slot_name, "changes": self.changes, "piece_rows": 40}
+        return PostgresReaderOptions(**given, pipeline="test")
 
     @property
     def slot_name(self) -> str:
@@ -78,9 +80,13 @@ class PostgresSource(ChangingSource):
             connection.execute(statement.format(sql.Identifier(table), sql.Identifier(column)))
 
     def leftovers(self) -> set[str]:
-        slots = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s"
-        publications = "SELECT pubname FROM pg_publication"
-        return {name for (name,) in [*ask(self.url, slots, (self.slot_name,)), *ask(self.url, publications)]}
+        query = """
+            SELECT slot_name::text FROM pg_replication_slots WHERE slot_name = %s
+            UNION ALL SELECT pubname FROM pg_publication
+            UNION ALL SELECT nspname FROM pg_namespace WHERE nspname = 'tailrace'
+            UNION ALL SELECT tgname FROM pg_trigger WHERE starts_with(tgname, 'tailrace')
+        """
+        return {name for (name,) in ask(self.url, query, (self.slot_name,))}
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ class TestReaderOfWholeRows(ChangingReaderContract):
         return PostgresSource(database, form)
 
 
+class TestReaderByTriggers(ChangingReaderContract):
+    @pytest.fixture
+    def source(self, database: str) -> PostgresSource:
+        return PostgresSource(database, changes="triggers")
+
+
 class TestWriter(KeyedWriterContract):
     stored: ClassVar = {
         "bool": True,

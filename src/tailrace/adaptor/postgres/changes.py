@@ -87,7 +87,7 @@ class ChangeReader:
                 rows = part if len(places) == len(part.ops) else part.take(places)
                 yield from self._rows(namespace, rows, table, chunk.transactions, base, unchanged)
             elif is_new[part.transaction]:
-                yield from _truncation(namespace, chunk.transactions, part.transaction)
+                yield from truncation(namespace, Micros(int(chunk.transactions.committed_us[part.transaction])))
 
     def _table(self, relation: Relation) -> TableInfo | None:
         return self._tables.get((relation.schema, relation.name))
@@ -178,6 +178,6 @@ def _batch(
     return Batch(namespace, with_key(made, tuple(key)), Mode.SYNC)
 
 
-def _truncation(namespace: str, transactions: Transactions, at: int) -> Iterator[Batch]:
-    committed = Micros(int(transactions.committed_us[at]))
-    return batches_of([Message(Op.COMMAND, committed, namespace, dict(TRUNCATE))], Mode.SYNC)
+def truncation(namespace: str, at: Micros) -> Iterator[Batch]:
+    """A table was emptied."""
+    return batches_of([Message(Op.COMMAND, at, namespace, dict(TRUNCATE))], Mode.SYNC)

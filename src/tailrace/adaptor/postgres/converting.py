@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
-from tailrace.adaptor.postgres.texts import Convert
-from tailrace.errors import TailraceError
+from tailrace.adaptor import converting
+from tailrace.adaptor.converting import Convert
+
+_HINT: Final = "say `numerics: text`, `arrays: text` or `moments: text`, or leave the table out with `namespace`"
 
 
 def converted(namespace: str, column: str, convert: Convert, values: pa.Array[Any]) -> pa.Array[Any]:
     """The values of a column in the form in which they travel."""
-    try:
-        return convert(values)
-    except (ValueError, OverflowError) as error:
-        what = f"column {column} of {namespace} has a value that cannot be represented: {error}"
-        hint = "say `numerics: text`, `arrays: text` or `moments: text`, or leave the table out with `namespace`"
-        raise TailraceError("source.unsupported", what, hint=hint) from error
+    return converting.converted(namespace, column, convert, values, hint=_HINT)

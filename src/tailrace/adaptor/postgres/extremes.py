@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.moments import INFINITY, MINUS_INFINITY
+
 _EPOCH_US: Final = 946_684_800_000_000
 _EPOCH_DAYS: Final = 10_957
 _FIRST_US: Final = -211_813_488_000_000_000
 """Before this moment (4714 BC) PostgreSQL has none, so what looks older has wrapped round."""
 _FIRST_DAY: Final = -2_451_545
-INFINITY: Final = "infinity"
-MINUS_INFINITY: Final = "-infinity"
 
 
 def unwrapped(column: pa.Array[Any]) -> pa.Array[Any]:

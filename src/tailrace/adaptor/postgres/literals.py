@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptor.postgres.extremes import INFINITY, MINUS_INFINITY
+from tailrace.moments import INFINITY, MINUS_INFINITY, is_moment, texts
 
 _SPECIAL: Final = frozenset('{}",\\ \t\n\r\v\f')
 
@@ -21,7 +20,7 @@ def as_text(column: pa.Array[Any]) -> pa.Array[Any]:
     type_ = column.type
     if kind.is_string(type_):
         return column
-    if kind.is_timestamp(type_) or kind.is_date(type_):
+    if is_moment(type_):
         return _moments(column)
     if kind.is_binary(type_) or kind.is_large_binary(type_) or kind.is_fixed_size_binary(type_):
         return _each(column, lambda value: "\\x" + value.hex())
@@ -43,28 +42,15 @@ def _each(column: pa.Array[Any], render: Callable[[Any], str], **options: Any) -
 
 
 def _moments(column: pa.Array[Any]) -> pa.Array[Any]:
-    """ISO 8601; Arrow writes years of any length, and PostgreSQL reads them, but for those before Christ."""
-    zone: Any = getattr(column.type, "tz", None)
-    days = pa.types.is_date32(column.type)
-    micros: Any = column if days else column.cast(pa.timestamp("us", zone))
-    counts: Any = micros.view(pa.int32() if days else pa.int64())
-    limits = np.iinfo(np.int32 if days else np.int64)
-    is_plus: Any = pc.equal(counts, pa.scalar(int(limits.max), counts.type))
-    is_minus: Any = pc.equal(counts, pa.scalar(int(limits.min), counts.type))
-    finite = pc.if_else(pc.or_(is_plus, is_minus), pa.scalar(0, counts.type), counts).view(micros.type)
-    below: Any = pc.if_else(is_minus, pa.scalar(MINUS_INFINITY), _ancient(finite))
-    texts: pa.Array[Any] = pc.if_else(is_plus, pa.scalar(INFINITY), below)
-    return texts
-
-
-def _ancient(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Arrow counts a year 0 and years below it, PostgreSQL writes BC."""
-    texts: pa.Array[Any] = column.cast(pa.string())
-    is_ancient = pc.match_substring_regex(texts, r"^(-|0000-)")
-    return _each(texts, _with_era) if pc.any(is_ancient).as_py() else texts
+    """ISO 8601, but that PostgreSQL counts no year 0 and writes BC."""
+    written = texts(column)
+    is_ancient = pc.match_substring_regex(written, r"^(-\d|0000-)")
+    return _each(written, _with_era) if pc.any(is_ancient).as_py() else written
 
 
 def _with_era(text: str) -> str:
+    if text in (INFINITY, MINUS_INFINITY):
+        return text
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     year, _, rest = digits.partition("-")
     number = int(f"{sign}{year}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from psycopg import ProgrammingError, conninfo
@@ -10,8 +11,12 @@ from pydantic import AfterValidator, Field, SecretStr
 from tailrace.adaptor.options import Check, FilledIn, ReaderOptions, WriterOptions
 from tailrace.adaptor.postgres import probes
 from tailrace.adaptor.postgres.comparing import PostgresReadBack
+from tailrace.adaptor.postgres.feed import Feed
 from tailrace.adaptor.postgres.reader import PostgresReader
 from tailrace.adaptor.postgres.server import Server
+from tailrace.adaptor.postgres.slot import Slot
+from tailrace.adaptor.postgres.slotfeed import SlotFeed
+from tailrace.adaptor.postgres.triggered import TriggerFeed
 from tailrace.adaptor.postgres.types import Arrays, Choices, Moments, Numerics
 from tailrace.adaptor.postgres.writer import PostgresWriter
 
@@ -28,6 +33,13 @@ DatabaseUrl = Annotated[SecretStr, AfterValidator(_is_url)]
 """An address such as `postgresql://user@host:5432/database`."""
 
 
+class ChangesBy(StrEnum):
+    """How changes are learned."""
+
+    SLOT = "slot"
+    TRIGGERS = "triggers"
+
+
 class PostgresReaderOptions(ReaderOptions):
     """A PostgreSQL database that is read."""
 
@@ -35,6 +47,8 @@ class PostgresReaderOptions(ReaderOptions):
     """Its address, `postgresql://user@host:5432/database`; what is left out comes from the environment (PGHOST, …)."""
     password: SecretStr | None = None
     """The password, when it is not in the address."""
+    changes: ChangesBy = ChangesBy.SLOT
+    """Whether changes come through a replication slot, or through triggers where there is no logical decoding."""
     slot: str = Field(default="", pattern="^[a-z0-9_]{0,50}$")
     """The replication slot and the publication that are made; `tailrace_` and the name of the pipeline unless said."""
     piece_rows: int = Field(default=250_000, ge=1)
@@ -52,13 +66,15 @@ class PostgresReaderOptions(ReaderOptions):
         return self.server().place
 
     def open(self) -> PostgresReader:
-        return PostgresReader(self.server(), self.slot_name, self._choices(), self.piece_rows)
+        server, choices = self.server(), Choices(self.numerics, self.arrays, self.moments)
+        feed: Feed = SlotFeed(Slot(server, self.slot_name), choices)
+        if self.changes is ChangesBy.TRIGGERS:
+            feed = TriggerFeed(server, self.pipeline, choices)
+        return PostgresReader(server, feed, choices, self.piece_rows)
 
     def probe(self) -> list[Check]:
-        return probes.of_source(self.server(), self.slot_name)
-
-    def _choices(self) -> Choices:
-        return Choices(self.numerics, self.arrays, self.moments)
+        slot = self.slot_name if self.changes is ChangesBy.SLOT else None
+        return probes.of_source(self.server(), slot)
 
     @property
     def slot_name(self) -> str:

@@ -22,18 +22,14 @@ HELD_BYTES: Final = GIB
 _SHOWN: Final = 5
 
 
-def of_source(server: Server, slot: str) -> list[Check]:
-    """Whether a database can be read, and its changes followed."""
+def of_source(server: Server, slot: str | None) -> list[Check]:
+    """Whether a database can be read, and its changes followed, through a slot if one is named, else by triggers."""
     try:
         with server.session() as connection:
-            return [
-                _version(connection),
-                _wal_level(connection),
-                _may_replicate(connection),
-                *_slots(connection, Slot(server, slot)),
-                _may_publish(connection),
-                *_tables(connection),
-            ]
+            checks = [_version(connection), _may_create(connection)]
+            if slot is not None:
+                checks += [_wal_level(connection), _may_replicate(connection), *_slots(connection, Slot(server, slot))]
+            return [*checks, *_tables(connection)]
     except TailraceError as error:
         return [Check(what="database answers", ok=False, found=error.what, cure=error.hint)]
 
@@ -66,7 +62,7 @@ def _version(connection: psycopg.Connection[Any]) -> Check:
 
 def _wal_level(connection: psycopg.Connection[Any]) -> Check:
     (level,) = _one(connection, probesql.WAL_LEVEL)
-    cure = "" if level == "logical" else "set wal_level = logical and restart the server"
+    cure = "" if level == "logical" else "set wal_level = logical and restart the server, or say `changes: triggers`"
     return Check(what="changes can be decoded", ok=level == "logical", found=f"wal_level = {level}", cure=cure)
 
 
@@ -76,10 +72,10 @@ def _may_replicate(connection: psycopg.Connection[Any]) -> Check:
     return Check(what="role may replicate", ok=may, found=role, cure=cure)
 
 
-def _may_publish(connection: psycopg.Connection[Any]) -> Check:
-    (may,) = _one(connection, probesql.MAY_PUBLISH)
+def _may_create(connection: psycopg.Connection[Any]) -> Check:
+    (may,) = _one(connection, probesql.MAY_CREATE)
     cure = "" if may else "GRANT CREATE ON DATABASE … TO …"
-    return Check(what="tables can be published", ok=may, found="allowed" if may else "not allowed", cure=cure)
+    return Check(what="changes can be told", ok=may, found="allowed" if may else "not allowed", cure=cure)
 
 
 def _slots(connection: psycopg.Connection[Any], slot: Slot) -> list[Check]:

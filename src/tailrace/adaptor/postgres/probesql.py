@@ -11,7 +11,7 @@ MAY_REPLICATE: Final = """
         AND pg_has_role(current_user, r.oid, 'member')), rolname
     FROM pg_roles WHERE rolname = current_user
 """
-MAY_PUBLISH: Final = "SELECT has_database_privilege(current_database(), 'CREATE')"
+MAY_CREATE: Final = "SELECT has_database_privilege(current_database(), 'CREATE')"
 SLOTS: Final = "SELECT (SELECT count(*) FROM pg_replication_slots), current_setting('max_replication_slots')::int"
 MAY_WRITE: Final = """
     SELECT has_database_privilege(current_database(), 'CREATE'), rolsuper FROM pg_roles WHERE rolname = current_user

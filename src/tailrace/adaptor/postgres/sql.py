@@ -114,15 +114,17 @@ def select_rows(
     schema: str, table: str, columns: Mapping[str, bool], key: Sequence[str], piece: Mapping[str, Any]
 ) -> sql.Composed:
     """The rows of one piece; `columns` says which are asked for as text."""
-    chosen = sql.SQL(", ").join(
-        _written(sql.Identifier(column)) + sql.SQL(" AS {}").format(sql.Identifier(column))
-        if as_text
-        else sql.Identifier(column)
-        for column, as_text in columns.items()
+    wanted = sql.SQL(", ").join(
+        chosen(sql.Identifier(column), column, as_text=as_text) for column, as_text in columns.items()
     )
-    query = sql.SQL("SELECT {} FROM {}").format(chosen, sql.Identifier(schema, table))
+    query = sql.SQL("SELECT {} FROM {}").format(wanted, sql.Identifier(schema, table))
     bounds = _key_bounds(key, piece) if "pages" not in piece else _page_bounds(piece["pages"])
     return query + sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(bounds)) if bounds else query
+
+
+def chosen(value: sql.Composable, name_: str, *, as_text: bool) -> sql.Composed:
+    """A value under a name, as it is or as text."""
+    return sql.SQL("{} AS {}").format(_written(value) if as_text else value, sql.Identifier(name_))
 
 
 def sample_keys(schema: str, table: str, key: Sequence[str], percent: float) -> sql.Composed:

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.adaptor.converting import Convert as Convert
+from tailrace.adaptor.converting import cast_to as cast_to
 from tailrace.adaptor.postgres.extremes import extreme
 
 _MOMENT: Final = re.compile(
@@ -23,14 +25,6 @@ _MOMENT: Final = re.compile(
 )
 _TIME: Final = re.compile(r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d{1,6}))?")
 _DAY_US: Final = 86_400_000_000
-
-Convert = Callable[["pa.Array[Any]"], "pa.Array[Any]"]
-"""A column of texts as a column of values. Raises `ValueError` (or Arrow's error, which is one) when a text is none."""
-
-
-def cast_to(kind: pa.DataType) -> Convert:
-    """What Arrow itself can read."""
-    return lambda texts: texts if texts.type == kind else texts.cast(kind)
 
 
 def booleans(texts: pa.Array[Any]) -> pa.Array[Any]:

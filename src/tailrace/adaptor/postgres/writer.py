@@ -20,8 +20,9 @@ from tailrace.adaptor.postgres.target import Destination
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.outcome import Outcome, outcome
+from tailrace.deliver.refusal import refuse_changes, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
-from tailrace.message import Mode, Offset, Op
+from tailrace.message import Mode, Offset
 
 _FEW: Final = 20
 """So many rows are sent one by one: making a table for them would take longer."""
@@ -97,10 +98,10 @@ class PostgresWriter:
             self.prepare(Target(namespace, pa.schema(list(messages.data.type)), messages.key))
         destination = self._destinations[namespace]
         self._written[namespace] = destination.name
-        with self._errors(namespace, _span(messages)):
+        with self._errors(namespace, span(messages)):
             connection = self._begin()
             if not destination.key:
-                _refuse_changes(messages)
+                refuse_changes(messages)
                 self._put(connection, destination, messages.data, ())
             elif not self._copy_straight(connection, destination, messages):
                 self._apply(connection, destination, messages)
@@ -180,11 +181,7 @@ class PostgresWriter:
 
     def _apply(self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages) -> None:
         """Write the last state of every key. Where these states collide on the way, every change in its order."""
-        missing = [name for name in destination.key if name not in messages.fields]
-        if missing:
-            what = f"{messages.namespace} {_span(messages)} comes without its key column {', '.join(missing)}"
-            hint = "keep the key columns in the functions of this writer"
-            raise TailraceError("destination.refused", what, hint=hint)
+        refuse_without_key(messages, destination.key)
         try:
             with connection.transaction():
                 self._write_outcome(connection, destination, outcome(messages, destination.key, _rendered))
@@ -237,9 +234,9 @@ class PostgresWriter:
         except psycopg.Error as error:
             if is_away(error) or (error.sqlstate or "").startswith(_AGAIN):
                 raise self._server.error(error) from error
-            raise _refused(namespace, where, error) from error
+            raise refused(namespace, where, error) from error
         except (OverflowError, ValueError, KeyError) as error:
-            raise _refused(namespace, where, error) from error
+            raise refused(namespace, where, error) from error
 
 
 Plan = Mapping[str, Encode | None]
@@ -309,24 +306,3 @@ def _column(rows: pa.StructArray, name: str) -> pa.Array[Any]:
 
 def _rendered(column: pa.Array[Any], _field: pa.Field[Any]) -> pa.Array[Any]:
     return as_text(column)
-
-
-def _refuse_changes(messages: Messages) -> None:
-    ops: list[Any] = messages.ops().to_pylist()
-    other = next((at for at, op in enumerate(ops) if op != Op.INSERT), None)
-    if other is not None:
-        offset = messages.offsets()[other].as_py()
-        what = f"{messages.namespace} has no key, so the {Op(ops[other]).name.lower()} at offset {offset} finds no row"
-        raise TailraceError("destination.refused", what, hint="say which columns are the key with `key`")
-
-
-def _span(messages: Messages) -> str:
-    offsets = messages.offsets()
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    return f"offset {first}" if first == last else f"offsets {first}..{last}"
-
-
-def _refused(namespace: str, where: str, error: Exception) -> TailraceError:
-    told = " ".join(str(error).split())
-    what = f"{namespace}, {where}: {told}"
-    return TailraceError("destination.refused", what, hint="mend the table or the messages, then run again")

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from tailrace.adaptor.sqlite.values import from_json, to_json
 from tailrace.log.documents import is_json
+from tailrace.moments import is_moment, texts
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -46,9 +47,9 @@ def bindable(column: pa.Array[Any], field: pa.Field[Any]) -> list[Any]:
     type_ = column.type
     if is_json(field):
         return [_stood_for(text) for text in column.to_pylist()]
-    if kind.is_timestamp(type_):
-        return _moments(column)
-    if kind.is_date(type_) or kind.is_time(type_):
+    if is_moment(type_):
+        return texts(column).to_pylist()
+    if kind.is_time(type_):
         return pc.cast(column, pa.string()).to_pylist()
     if kind.is_decimal(type_):
         return [None if value is None else format(value, "f") for value in column.to_pylist()]
@@ -68,15 +69,6 @@ def as_json(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 def _stood_for(text: str | None) -> Any:
     value = from_json(text)
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
-
-
-def _moments(column: pa.Array[Any]) -> list[Any]:
-    """Moments with a zone are written in UTC; as many digits as the type has, so that text sorts as time does."""
-    if column.type.tz is None:
-        return pc.strftime(column, "%Y-%m-%dT%H:%M:%S").to_pylist()
-    in_utc: Any = column.cast(pa.timestamp(column.type.unit, "UTC"))
-    texts: list[Any] = pc.strftime(in_utc, "%Y-%m-%dT%H:%M:%SZ").to_pylist()
-    return texts
 
 
 def _micros(column: pa.Array[Any]) -> list[Any]:

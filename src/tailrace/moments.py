@@ -1,0 +1,96 @@
+"""Dates and moments as text, also those for which Python and Arrow have none.
+
+Python knows the years 1 to 9999, and Arrow writes wrong years beyond 32767, while a column of microseconds reaches to
+the year 294246. The largest and the smallest number of a column stand for infinity, as PostgreSQL has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+INFINITY: Final = "infinity"
+MINUS_INFINITY: Final = "-infinity"
+_PER_SECOND: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+_DAY_S: Final = 86_400
+_FIRST_DAY: Final = -719_162
+"""The first of January of the year 1."""
+_END_DAY: Final = 2_932_897
+"""The first of January of the year 10000."""
+
+
+def texts(column: pa.Array[Any]) -> pa.Array[Any]:
+    """ISO 8601: `2024-02-29`, `2024-02-29T12:30:00.000005`, in UTC with a Z where the column has a zone; with as many
+    digits as the type has, so that texts sort as moments do. Years before 1 are 0000, -0001 and so on."""
+    if pa.types.is_date64(column.type):
+        column = column.cast(pa.date32())
+    is_date = pa.types.is_date(column.type)
+    counts: Any = column.view(pa.int32() if is_date else pa.int64())
+    per_day = 1 if is_date else _DAY_S * _PER_SECOND[_unit(column)]
+    zone = "" if is_date or _zone(column) is None else "Z"
+    limits = np.iinfo(np.int32 if is_date else np.int64)
+    low, end = max(_FIRST_DAY * per_day, int(limits.min) + 1), min(_END_DAY * per_day, int(limits.max))
+    wide: Any = counts.cast(pa.int64())
+    is_far: Any = pc.or_(pc.less(wide, pa.scalar(low, pa.int64())), pc.greater_equal(wide, pa.scalar(end, pa.int64())))
+    near: Any = pc.if_else(is_far, pa.scalar(0, counts.type), counts)
+    form = "%Y-%m-%d" if is_date else "%Y-%m-%dT%H:%M:%S"
+    plain: Any = near.view(pa.date32() if is_date else pa.timestamp(_unit(column)))
+    written: Any = pc.strftime(plain, form + zone)
+    units = None if is_date else _PER_SECOND[_unit(column)]
+    far = [_far(count, limits, units, zone) for count in wide.filter(is_far).to_pylist()]
+    mended: pa.Array[Any] = pc.replace_with_mask(written, pc.fill_null(is_far, False), pa.array(far, pa.string()))
+    return mended
+
+
+def values(column: pa.Array[Any]) -> list[Any]:
+    """The values as Python has them, or all as text when Python does not have one of them."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        found = texts(column).to_pylist()
+    return found
+
+
+def is_moment(kind: pa.DataType) -> bool:
+    """Whether a type is one of dates or moments."""
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+
+
+def _far(count: int, limits: Any, per_second: int | None, zone: str) -> str:
+    if count == limits.max:
+        return INFINITY
+    if count == limits.min:
+        return MINUS_INFINITY
+    if per_second is None:
+        return _day(count)
+    seconds, part = divmod(count, per_second)
+    days, second = divmod(seconds, _DAY_S)
+    digits = len(str(per_second)) - 1
+    fraction = f".{part:0{digits}d}" if digits else ""
+    return f"{_day(days)}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}{fraction}{zone}"
+
+
+def _day(days: int) -> str:
+    """A day since 1970 in the Gregorian calendar, carried on into past and future."""
+    era, of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    year = era * 400 + year_of_era + (month <= 2)
+    sign = "-" if year < 0 else ""
+    return f"{sign}{abs(year):04d}-{month:02d}-{of_year - (153 * shifted + 2) // 5 + 1:02d}"
+
+
+def _unit(column: pa.Array[Any]) -> str:
+    kind: Any = column.type
+    return str(kind.unit)
+
+
+def _zone(column: pa.Array[Any]) -> str | None:
+    kind: Any = column.type
+    zone: str | None = kind.tz
+    return zone
