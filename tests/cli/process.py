@@ -59,6 +59,10 @@ class RunProcess:
         return self._process.stderr
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def out(self) -> str:
         return self._out.read_text()
 

@@ -59,6 +59,7 @@ def test_a_namespace_that_is_followed() -> None:
 def test_writers() -> None:
     assert writer_line(BEHIND) == "writer lake: 1,200 written, 300/s, 42 messages behind (1.5 s), running"
     assert writer_line(DONE) == "writer copy: 3,500 written, 0/s, 0 messages behind, 2 put aside, waiting for messages"
+    assert ", 2 skipped, " in writer_line(replace(DONE, fate="skipped"))
 
 
 def test_parts_that_moved_have_a_line_every_ten_seconds(clock: Clock) -> None:

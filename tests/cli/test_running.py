@@ -53,6 +53,24 @@ def test_log_records_are_lines_too(quiet: bool) -> None:
     assert stream.getvalue() == "warning: consumer lake is invalidated\n"
 
 
+def test_a_record_of_several_lines() -> None:
+    stream = io.StringIO()
+    with Talk(Lines(stream)) as talk:
+        logger = logging.Logger("tailrace.test")
+        logger.addHandler(TalkHandler(talk))
+        logger.info("{\n  1\x1b\n}")
+    assert stream.getvalue() == "info: {\n  1\\x1b\n}\n"
+
+
+def test_what_is_only_good_to_know_is_not_told_when_quiet() -> None:
+    stream = io.StringIO()
+    with Talk(Lines(stream), quiet=True) as talk:
+        logger = logging.Logger("tailrace.test")
+        logger.addHandler(TalkHandler(talk))
+        logger.info("a message")
+    assert stream.getvalue() == ""
+
+
 def test_a_reader_that_went_away_disturbs_nobody() -> None:
     read, write = os.pipe()
     os.close(read)

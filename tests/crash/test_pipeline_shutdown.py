@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -85,6 +86,64 @@ def test_a_second_signal_stops_at_once(shop: Path, number: signal.Signals, statu
     assert [row[0] for row in rows(shop / "copy.db")] == list(range(100))
     consumers = Consumers(shop / "log")
     assert consumers.position(consumers.get("copy")) < captured
+
+
+def test_a_signal_while_spark_starts(shop: Path) -> None:
+    """Nothing was begun, so nobody waits for Spark; here it would never be there."""
+    (shop / "java").mkdir()
+    java = shop / "java" / "java"
+    java.write_text("#!/bin/sh\nexec cat\n")  # it ends when the one who started it does
+    java.chmod(0o755)
+    path = {"PATH": f"{shop / 'java'}:{os.environ['PATH']}", "JAVA_HOME": ""}
+    with RunProcess(shop, "run", "shop.yml", environment=path) as process:
+        process.wait_for("writer second: starts with an empty log")
+        process.signal(signal.SIGTERM)
+        assert process.wait() == 1, process.lines
+    assert process.times_said("SIGTERM: finishing what was begun") == 1
+    assert process.lines[-2].startswith("error pipeline.stopped: not everything was delivered"), process.lines
+
+
+def test_what_does_not_end_is_ended(tmp_path: Path) -> None:
+    """Whatever it hangs at when the time for a clean end is over."""
+    program = """
+import time
+from tailrace.pipeline import shutdown
+
+shutdown.CLOSING_S = 0.5
+with shutdown.Shutdown().listening(lambda text: print(text, flush=True), 0.5):
+    print("begun", flush=True)
+    while True:
+        time.sleep(1)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        said = process.stdout.read()
+    assert process.returncode == 1
+    assert "what was begun does not end, so it is broken off" in said
+
+
+def test_spark_that_is_killed(shop: Path) -> None:
+    with RunProcess(shop, "run", "shop.yml") as process:
+        process.wait_for("waiting for changes")
+        os.kill(jvm_of(process.pid), signal.SIGKILL)
+        status = process.wait()
+    assert status == 1, process.lines
+    last = process.lines.index("error spark.failed: Spark's process ended")
+    assert [line.partition(":")[0] for line in process.lines[last:]] == ["error spark.failed", "  next"]
+    assert process.times_said("error ") == 1
+    assert process.times_said("Traceback") == 0, process.lines
+    failure = json.loads(command(shop, "status", "shop.yml", "--json").stdout)["failure"]
+    assert failure["error"]["code"] == "spark.failed"
+
+
+def jvm_of(pid: int) -> int:
+    """The process of Spark that another one has started."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    found = [int(child) for path in children for child in path.read_text().split()]
+    (jvm,) = [child for child in found if Path(f"/proc/{child}/comm").read_text().strip() == "java"]
+    return jvm
 
 
 def test_a_clean_end_has_its_time(shop: Path, spark: SparkSession) -> None:

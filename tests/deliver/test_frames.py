@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from tailrace.log.commitlog import CommitLog
 from tailrace.log.documents import json_field
 from tailrace.message import Message, Micros, Mode, Op
 from tailrace.pipeline.spec import SchemaPolicy, WriteSpec
-from tailrace.transform import omit, python, rename, sql
+from tailrace.transform import omit, pretty, python, rename, sql
 from tests.deliver.conftest import Deliver, failure, position
 from tests.deliver.notebook import Notebook, NotebookOptions, commits
 
@@ -269,6 +270,25 @@ def test_values_of_several_types_pass_through_frames(log: CommitLog, deliver: De
     expected = [{"id": id, "v": v, "b": v, "w": text} for (id, v), text in zip(values.items(), texts, strict=True)]
     assert write("all", query, rename({"again": "b"})) == expected
     assert write("odd", python(odd, frame=True), omit("w")) == [{"id": id, "v": values[id]} for id in (1, 3, 5, 7, 9)]
+
+
+def test_what_functions_log_comes_through_frames(
+    log: CommitLog, deliver: Deliver, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    insert(log, {"id": 1, "v": "a"}, {"id": 2, "v": "b"})
+    options = NotebookOptions(path=str(tmp_path / "notes"))
+    doubled = sql("SELECT id * 2 AS id FROM messages")
+
+    with caplog.at_level(logging.INFO, "tailrace.pretty"):
+        deliver(WriteSpec("notes", "notebook", options, through=(pretty(0), doubled, pretty(0))))
+
+    told = [json.loads(record.getMessage())["data"] for record in caplog.records if record.name == "tailrace.pretty"]
+    assert sorted(told, key=lambda data: (len(data), data["id"])) == [
+        {"id": 2},
+        {"id": 4},
+        {"id": 1, "v": "a"},
+        {"id": 2, "v": "b"},
+    ]
 
 
 class Counted(NotebookOptions):

@@ -138,7 +138,7 @@ def test_at_a_time(chronicle: Chronicle, spark: SparkSession) -> None:
     assert find_point(chronicle.log.directory, "shop.orders", "2100-01-01").at == max(chronicle.states)
     done = rebuild(point, point.default_directory, spark, TableFormat.JSONL)
     assert done.directory.endswith("/rebuild-shop.orders-90")
-    rows = [json.loads(line) for path in Path(done.directory).glob("*.json") for line in path.read_text().splitlines()]
+    rows = [json.loads(line) for path in Path(done.directory).glob("*.jsonl") for line in path.read_text().splitlines()]
     assert same({(row["id"], row["part"]): row for row in rows}, chronicle.states[90])
 
 

@@ -17,6 +17,7 @@ from pydantic import (
     ValidationInfo,
     model_validator,
 )
+from pydantic.json_schema import SkipJsonSchema
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
@@ -59,6 +60,10 @@ def _absolute(path: str, info: ValidationInfo) -> str:
 FilePath = Annotated[str, AfterValidator(_absolute)]
 """A file or directory. Relative ones start at the pipeline file's directory (`base` in the validation context), or
 where the process is; `-` and addresses such as `s3://…` stay as they are."""
+
+
+FilledIn = Annotated[SkipJsonSchema[str], Field(exclude=True)]
+"""What the pipeline itself fills in: nobody is offered it, and nobody else can give it."""
 
 
 class Options(BaseModel):

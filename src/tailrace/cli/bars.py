@@ -88,6 +88,6 @@ def _namespace(each: NamespaceSight) -> tuple[str | ProgressBar, ...]:
 
 def _writer(writer: WriterSight) -> tuple[str | Text, ...]:
     behind = f"{writer.behind:,} messages, {show_seconds(writer.behind_s)}" if writer.behind else "nothing"
-    aside = f", {writer.aside:,} put aside" if writer.aside else ""
+    aside = f", {writer.aside:,} {writer.fate}" if writer.aside else ""
     state = Text(writer.state, style=_STYLES.get(writer.state, ""))
     return escape(writer.name), state, f"{writer.written:,} messages{aside}", f"{writer.rate:,.0f}/s", behind

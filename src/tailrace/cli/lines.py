@@ -77,7 +77,7 @@ def namespace_line(each: NamespaceSight) -> str:
 
 
 def writer_line(writer: WriterSight) -> str:
-    aside = f", {writer.aside:,} put aside" if writer.aside else ""
+    aside = f", {writer.aside:,} {writer.fate}" if writer.aside else ""
     behind = f"{writer.behind:,} messages behind" + (f" ({show_seconds(writer.behind_s)})" if writer.behind else "")
     return f"writer {writer.name}: {writer.written:,} written, {writer.rate:,.0f}/s, {behind}{aside}, {writer.state}"
 

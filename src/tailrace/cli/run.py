@@ -53,6 +53,7 @@ def run(
     from tailrace.pipeline.run import Until
     from tailrace.pipeline.run import run as run_pipeline
     from tailrace.pipeline.shutdown import Shutdown
+    from tailrace.transform.pretty import LOGGER as PRETTY
 
     until = Until.ONCE if once else Until.CAUGHT_UP if until_caught_up else Until.STOPPED
     shutdown = Shutdown()
@@ -61,6 +62,8 @@ def run(
         logger = logging.getLogger("tailrace")
         logger.setLevel(log_level.upper())
         logger.addHandler(TalkHandler(talk))
+        if log_level is LogLevel.WARNING:
+            PRETTY.setLevel(logging.INFO)  # somebody asked to see messages
         summary = run_pipeline(spec, until, watcher=talk, shutdown=shutdown, retry_hint=again)
     if shutdown.asked.is_set() and not summary.drained and not summary.errors:
         what = "not everything was delivered before the end that was asked for; it is delivered next time"

@@ -125,4 +125,8 @@ class TalkHandler(logging.Handler):
         self._talk = talk
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._talk.warn(f"{record.levelname.lower()}: {record.getMessage()}")
+        tell = self._talk.warn if record.levelno >= logging.WARNING else self._talk.say
+        first, *others = f"{record.levelname.lower()}: {record.getMessage()}".split("\n")
+        tell(first)
+        for line in others:
+            tell(line)

@@ -61,6 +61,8 @@ class WriterSight:
     """Messages of the log that are not delivered yet."""
     behind_s: float
     """The age of the oldest of them."""
+    fate: str = "put aside"
+    """What becomes of messages that are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class Observer:
             rate=self._rates["write", name].note(written, now_s),
             behind=behind,
             behind_s=self._age_s(first, clock_s) if behind else 0.0,
+            fate=delivery.fate,
         )
 
     def _state(self, delivery: Delivery, behind: int) -> str:

@@ -72,14 +72,21 @@ class Writer(Protocol):
 
 
 class FrameWriter(Protocol):
-    """A destination that Spark writes. `write_frame` is all or nothing and idempotent for the same offsets."""
+    """A destination that Spark writes. Whoever uses it asks `applied` first and leaves out the messages that are there,
+    unless an operator wants them sent again: then the same messages must leave the same state, and a history may have
+    them twice, each with its offset. After a crash a batch comes again, perhaps with other borders.
+    """
 
     def applied(self, namespace: str) -> Offset | None:
-        """As in `Writer`."""
+        """As in `Writer`. What a crash has left half done is finished here, or as if it had never begun."""
 
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
-        """Write the messages of one namespace (columns as for functions), durably, together with the fact that all up
-        to `upto` was (I3). Without any, the table is made."""
+        """Write the messages of one namespace (columns as for functions), all or nothing, durably, together with the
+        fact that all up to `upto` was (I3). Without any, the table is made.
+
+        The rows come in no order: `offset` is their order. The table has the fields of the target, those that it had
+        before, and for each a type that holds the values of both. An update leaves a field that the frame lacks as it
+        is. Raises `destination.unreachable` when no message is at fault."""
 
     def close(self) -> None:
         """Let go of everything."""

@@ -112,6 +112,11 @@ class Delivery:
         """The first message that is not delivered."""
         return self._next
 
+    @property
+    def fate(self) -> str:
+        """What becomes of messages that are refused, if they do not stop the writer."""
+        return "skipped" if self.spec.on_error is OnError.SKIP else "put aside"
+
     def lag(self) -> Lag:
         return lag_behind(self._reader.view, self._next - 1, time.time())
 
@@ -286,12 +291,11 @@ class Delivery:
         if not aside:
             return
         self.stats.aside += len(aside)
-        fate = "skipped" if self.spec.on_error is OnError.SKIP else "put aside"
         for refused in aside[:SHOWN]:
             what = TailraceError.decode(refused["error"]).what
-            self._report(f"{self.spec.name}: offset {refused['offset']} {fate}: {what}")
+            self._report(f"{self.spec.name}: offset {refused['offset']} {self.fate}: {what}")
         if len(aside) > SHOWN:
-            self._report(f"{self.spec.name}: {len(aside) - SHOWN} more messages {fate}")
+            self._report(f"{self.spec.name}: {len(aside) - SHOWN} more messages {self.fate}")
         if self.spec.on_error is OnError.DEAD_LETTER:
             self._log.append_messages(dead_letters(self.spec.name, aside))
 

@@ -22,6 +22,7 @@ from tailrace.deliver.task import ApplyRange, DeliverItem
 from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP
 from tailrace.log.documents import is_json
+from tailrace.spark.tasklog import Besides
 from tailrace.spark.tasks import run_tasks, telling_driver
 from tailrace.spark.types import arrow_schema, spark_schema, spark_type
 from tailrace.transform.chain import Chain
@@ -56,9 +57,10 @@ class Decode:
     items: tuple[DeliverItem, ...]
     schema: pa.Schema
     originals: pa.StructType | None = None
+    besides: Besides | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_driver():
+        with telling_driver(self.besides):
             for batch in batches:
                 numbers: list[Any] = batch.column(0).to_pylist()
                 for number in numbers:
@@ -82,6 +84,8 @@ class FrameMaker:
     """What the writer knows of the fields, if they reach it as they come out of here."""
     keeps_originals: bool = False
     """Whether values of fields that have several types are wanted beside their text."""
+    besides: Besides | None = None
+    """For what the functions log."""
 
     def frame(self, namespace: str, share: Share, tasks: int) -> TypedFrame | None:
         """The share of one namespace; None when the functions leave nothing of it."""
@@ -118,7 +122,7 @@ class FrameMaker:
         schema = frame_schema(_struct_type(empty.data, known), _struct_type(empty.before, known))
         kept = originals_type(empty) if self.keeps_originals else None
         ids = self.session.range(0, len(items), 1, max(1, len(items)))
-        frame = ids.mapInArrow(Decode(read, items, schema, kept), _in_spark(schema, kept))
+        frame = ids.mapInArrow(Decode(read, items, schema, kept, self.besides), _in_spark(schema, kept))
         return TypedFrame(empty.namespace, empty.key, frame, self.chain.keeps_keys)
 
 
@@ -134,7 +138,7 @@ def together(frames: Sequence[TypedFrame]) -> TypedFrame:
     return TypedFrame(first.namespace, key, frame, keeps_keys=False)
 
 
-def through(typed: TypedFrame, functions: Sequence[FunctionOptions]) -> TypedFrame:
+def through(typed: TypedFrame, functions: Sequence[FunctionOptions], besides: Besides | None = None) -> TypedFrame:
     """The frame after further functions, of either kind."""
     for function in functions:
         if not function.applies_to(typed.namespace):
@@ -146,11 +150,11 @@ def through(typed: TypedFrame, functions: Sequence[FunctionOptions]) -> TypedFra
             key = typed.key if set(typed.key) <= names else ()
             typed = TypedFrame(typed.namespace, key, frame, keeps_keys=False)
         else:
-            typed = _lift(typed, Chain((function,)))
+            typed = _lift(typed, Chain((function,)), besides)
     return typed
 
 
-def _lift(typed: TypedFrame, chain: Chain) -> TypedFrame:
+def _lift(typed: TypedFrame, chain: Chain, besides: Besides | None) -> TypedFrame:
     """A function on columns, applied to a frame."""
     given, marks = arrow_schema(typed.frame.schema), marks_of(typed.frame.schema)
     nothing = pa.RecordBatch.from_pylist([], schema=given)
@@ -161,7 +165,7 @@ def _lift(typed: TypedFrame, chain: Chain) -> TypedFrame:
     namespace, key = typed.namespace, typed.key  # the frame itself cannot travel
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_driver():
+        with telling_driver(besides):
             for batch in batches:
                 yield _rows(chain.apply(messages_from(namespace, key, batch, marks)), schema, kept)
 

@@ -23,6 +23,7 @@ from tailrace.deliver.stretch import Share, Stretch, divide
 from tailrace.deliver.task import ApplyRange, DeliverItem, DeliverRange, open_writer
 from tailrace.limits import MIB
 from tailrace.message import Offset
+from tailrace.spark.tasklog import Besides
 from tailrace.spark.tasks import Receipt, run_tasks
 from tailrace.transform.chain import Chain
 
@@ -161,7 +162,15 @@ class FrameRoute:
         spill = spill_directory(self._log, self._spec.name)
         known = {} if self._rest else evolution.known
         maker = FrameMaker(
-            self._session(), self._log, self._spec.name, self._columns, spill, passing, known, self._keeps_originals
+            self._session(),
+            self._log,
+            self._spec.name,
+            self._columns,
+            spill,
+            passing,
+            known,
+            self._keeps_originals,
+            self._besides,
         )
         written: Counter[str] = Counter()
         try:
@@ -173,8 +182,14 @@ class FrameRoute:
                 written[typed.namespace] += sum(load.messages for load in loads) if count is None else count
         finally:
             writing.close()
+            if self._besides is not None:
+                self._besides.log_again()
             remove_spill(spill)
         return Delivered(written, encode_schemas(evolution.known), evolution.news)
+
+    @cached_property
+    def _besides(self) -> Besides | None:
+        return Besides(self._session().sparkContext) if self._chain.logs else None
 
     def announce(self, empties: list[Messages], promise: Promise, upto: Offset) -> list[str]:
         """As in `ColumnRoute`."""
@@ -207,7 +222,7 @@ class FrameRoute:
                     continue
                 upto = (stretch if part is parts[-1] else part).end - 1
                 copy = _copy_of(namespace, part, promise, passing)
-                load = _Load(through(typed, self._rest), copy, part.messages, upto)
+                load = _Load(through(typed, self._rest, self._besides), copy, part.messages, upto)
                 if self._chain.keeps_namespaces:
                     yield [load]
                 else:

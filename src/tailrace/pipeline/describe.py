@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from tailrace.adaptor.options import Bytes, FilePath, Seconds
 from tailrace.limits import GIB, KIB, MIB
+from tailrace.pipeline.problem import offered
 
 _ALTERNATIVES_MAX: Final = 3
 _KINDS: Final[dict[Any, str]] = {
@@ -60,10 +61,9 @@ class Option:
 
 def options_of(model: type[BaseModel]) -> Iterator[Option]:
     """The options of a model, those that must be given first. What is filled in by the pipeline itself is left out."""
-    fields = sorted(model.model_fields.items(), key=lambda each: not each[1].is_required())
-    for name, field in fields:
-        if field.exclude is not True:
-            yield _option(name, field)
+    fields = [(name, model.model_fields[name]) for name in offered(model)]
+    for name, field in sorted(fields, key=lambda each: not each[1].is_required()):
+        yield _option(name, field)
 
 
 def _option(name: str, field: FieldInfo) -> Option:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.adaptor import registry as adaptors
 from tailrace.errors import TailraceError
-from tailrace.pipeline.problem import Path, Problem, unknown_key, validated
+from tailrace.pipeline.problem import Path, Problem, offered, unknown_key, validated
 from tailrace.pipeline.suggest import did_you_mean
 from tailrace.transform import registry as functions
 from tailrace.transform.options import FunctionOptions
@@ -43,6 +43,11 @@ class Parts:
 
     def options(self, model: Any, value: Any, path: Path) -> Any:
         """The options of an adaptor or a function; nothing said is no option given."""
+        theirs = offered(model)
+        wrong = [key for key in model.model_fields if key not in theirs and isinstance(value, Mapping) and key in value]
+        if wrong:
+            self.problems.extend(unknown_key((*path, key), theirs) for key in wrong)
+            return None
         return validated(model, {} if value is None else value, path, self.base, self.problems)
 
     def functions(self, said: Any, path: Path) -> tuple[FunctionOptions, ...] | None:

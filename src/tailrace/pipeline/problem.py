@@ -63,6 +63,11 @@ def unknown_key(path: Path, known: list[str]) -> Problem:
     return Problem(path, f"unknown key {str(path[-1])!r}{where}{did_you_mean(str(path[-1]), known)}", is_about_key=True)
 
 
+def offered(model: type[BaseModel]) -> list[str]:
+    """The keys that can be given; the others are filled in by the pipeline."""
+    return [name for name, field in model.model_fields.items() if field.exclude is not True]
+
+
 def validated(model: type[Model], value: Any, path: Path, base: str, problems: list[Problem]) -> Model | None:
     """The model made of a value, None when it cannot be; why not is added to the problems."""
     try:
@@ -79,7 +84,7 @@ def validated(model: type[Model], value: Any, path: Path, base: str, problems: l
 def _problem(model: type[BaseModel], found: Mapping[str, Any], path: Path) -> Problem:
     kind, message = str(found["type"]), str(found["msg"])
     if kind == "extra_forbidden":
-        return unknown_key(path, list(model.model_fields) if len(found["loc"]) == 1 else [])
+        return unknown_key(path, offered(model) if len(found["loc"]) == 1 else [])
     text = _TYPES.get(kind) or message.removeprefix("Value error, ").replace("Input should be", "should be")
     if kind == "value_error" and _is_secret(model, found["loc"]):
         text = text.partition(":")[0]  # what follows may quote it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -83,11 +84,21 @@ def rebuild(point: Point, to: str, session: SparkSession, form: TableFormat = Ta
             rows.write.parquet(address)
         else:
             rows.write.option("ignoreNullFields", "false").json(address)
+            _name_lines(to)
     except Exception as error:
         what = f"{point.namespace} at offset {point.at} was not written: {fold(error)}"
         hint = "look into spark.log; remove what was begun, or choose another --to"
         raise task_error(error) or TailraceError("spark.failed", what, place=Place(to), hint=hint) from error
     return Rebuilt(point.namespace, point.at, int(observation.get["rows"]), os.path.abspath(to))
+
+
+def _name_lines(directory: str) -> None:
+    """Spark calls its files .json, which say a line for each row."""
+    for entry in list(os.scandir(directory)):
+        if entry.name.endswith(".json"):
+            os.rename(entry.path, f"{entry.path}l")
+            with suppress(FileNotFoundError):  # a checksum goes by the name
+                os.remove(os.path.join(directory, f".{entry.name}.crc"))
 
 
 def _state(point: Point, session: SparkSession) -> DataFrame:

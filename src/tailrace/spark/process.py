@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -51,6 +51,16 @@ def while_it_lasts() -> Iterator[None]:
     except Exception:
         if not has_ended(_END_S):
             raise
+
+
+def unless_ended(tell: Callable[..., None]) -> Callable[..., None]:
+    """Something that tells of an error, but not of that of a connection to a process that is gone."""
+
+    def told(*about: object) -> None:
+        if not has_ended(_END_S):
+            tell(*about)
+
+    return told
 
 
 def _is_answer(error: BaseException) -> bool:

@@ -126,7 +126,9 @@ def _session(config: SparkConfig) -> SparkSession:
             options = {"stdout": log, "stderr": log, "start_new_session": True, "pass_fds": inherited}
             gateway = None if SparkContext._gateway else launch(None, options)
         _hush()
-        SparkContext(conf=conf, gateway=gateway)
+        context: Any = SparkContext(conf=conf, gateway=gateway)
+        # it prints that nobody calls any more, which is no news when the JVM is gone
+        context._accumulatorServer.handle_error = process.unless_ended(context._accumulatorServer.handle_error)
     return SparkSession.builder.getOrCreate()
 
 

@@ -21,7 +21,7 @@ from tailrace.errors import TailraceError
 from tailrace.masking import masked
 from tailrace.spark.process import not_at_work
 from tailrace.spark.session import fold
-from tailrace.spark.tasklog import collecting, log_again
+from tailrace.spark.tasklog import Besides, collecting, log_again
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,10 +111,12 @@ def _receipt(work: Callable[[Item], Receipt], item: Item) -> Receipt:
 
 
 @contextlib.contextmanager
-def telling_driver() -> Iterator[None]:
-    """In a task without receipts: let the driver get an error of ours whole, not as the text of a stack trace."""
+def telling_driver(besides: Besides | None = None) -> Iterator[None]:
+    """In a task without receipts: let the driver get an error of ours whole, not as the text of a stack trace, and what
+    is logged if it is wanted."""
     try:
-        yield
+        with besides.collecting() if besides is not None else contextlib.nullcontext():
+            yield
     except TailraceError as error:
         raise RuntimeError(marked(error)) from (None if _tells_secret() else error)
     except Exception:

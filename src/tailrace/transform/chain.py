@@ -29,6 +29,11 @@ class Chain:
         return all(function.knows_columns for function in self.functions)
 
     @property
+    def logs(self) -> bool:
+        """Whether one of the functions is there for what it logs."""
+        return any(function.logs for function in self.functions)
+
+    @property
     def keeps_namespaces(self) -> bool:
         """Whether no two namespaces can become one."""
         return all(function.keeps_namespaces for function in self.functions)

@@ -31,6 +31,9 @@ class FunctionOptions(Options):
     knows_columns: ClassVar[bool] = True
     """Whether its columns follow from those it gets, so that no rows tell them too."""
 
+    logs: ClassVar[bool] = False
+    """Whether it is there for what it logs."""
+
     namespace: str = ""
     """Only namespaces in which this regular expression is found; others pass through unchanged."""
 

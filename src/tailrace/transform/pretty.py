@@ -22,6 +22,7 @@ class Pretty(FunctionOptions):
     kind: ClassVar[str] = "pretty"
     summary: ClassVar[str] = "log messages as they pass"
     short: ClassVar[str] = "spaces"
+    logs: ClassVar[bool] = True
 
     spaces: Annotated[int, Field(ge=0, le=16)] = 2
     """How far to indent; 0 puts a message on one line."""

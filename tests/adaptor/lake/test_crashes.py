@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tailrace.adaptor.lake import current
 from tailrace.message import Op
 from tests.adaptor.contract import Frames, fields, row, write_of
 from tests.adaptor.lake.lakes import CurrentLake, HistoryLake, Lake
@@ -56,7 +57,9 @@ def applied_of(lake: Lake, spark: SparkSession) -> int:
     return applied
 
 
-def test_current(tmp_path: Path, spark: SparkSession) -> None:
+def test_current(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a file that is kept and one that is not."""
+    monkeypatch.setattr(current, "LOOK_BYTES_MIN", 0)
     lake = CurrentLake(tmp_path / "lake")
     frames = Frames(lake, spark)
     frames.deliver(write_of([(Op.INSERT, row(1, "one"))], first=1), copy=0)

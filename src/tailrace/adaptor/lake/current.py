@@ -20,12 +20,14 @@ from tailrace.adaptor.lake.place import (
     attempt_directory,
     data_files,
     make_directory,
+    reaching,
     read_note,
     sync_files,
     table_directory,
     write_note,
 )
 from tailrace.deliver.contract import Target
+from tailrace.limits import MIB
 from tailrace.log.disk import Disk
 from tailrace.message import Offset
 
@@ -40,6 +42,8 @@ KEPT: Final = 2
 """So many versions stay, for who reads the last one still."""
 FILES_MAX: Final = 64
 """A version of more files than this is rewritten into few."""
+LOOK_BYTES_MIN: Final = MIB
+"""To look for the files that hold a key takes a job, which costs more than to write so much anew."""
 
 
 class CurrentLake:
@@ -48,10 +52,12 @@ class CurrentLake:
     def __init__(self, path: str) -> None:
         self._lake = path
 
+    @reaching()
     def applied(self, namespace: str) -> Offset | None:
         state = self._state(table_directory(self._lake, namespace))
         return None if state is None else Offset(state["offset"])
 
+    @reaching()
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
         directory = table_directory(self._lake, target.namespace)
         state = self._state(directory)
@@ -67,7 +73,8 @@ class CurrentLake:
             kept = files
             rows = merge.inserted() if is_pristine else merge.upserted()
         else:
-            is_whole = is_reshaped or len(files) > FILES_MAX
+            is_small = sum(map(os.path.getsize, files)) < LOOK_BYTES_MIN
+            is_whole = is_reshaped or is_small or len(files) > FILES_MAX
             touched = set(files if is_whole else merge.touched(files))
             kept = [path for path in files if path not in touched]
             rows = merge.merged(sorted(touched))

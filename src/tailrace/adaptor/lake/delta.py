@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -25,13 +26,14 @@ from tailrace.adaptor.lake.place import (
     data_files,
     for_spark,
     make_directory,
+    reaching,
     sync_files,
     table_directory,
 )
 from tailrace.deliver.contract import Target
 from tailrace.errors import TailraceError
 from tailrace.message import Offset
-from tailrace.spark.types import spark_schema
+from tailrace.spark.types import arrow_schema, spark_schema
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -42,8 +44,7 @@ UPDATED: Final = "~updated"
 """Columns of what is merged, beside those of the table."""
 NO_COPY: Final = -1
 LOG: Final = "_delta_log"
-WIDENED: Final = "_widened"
-"""Where rows wait while a table gets wider columns."""
+STAGING: Final = "_staging"
 
 
 class DeltaLake:
@@ -55,11 +56,13 @@ class DeltaLake:
         self._consumer = consumer or "tailrace"
         self._copying = f"{self._consumer}/copy"
 
+    @reaching()
     def applied(self, namespace: str) -> Offset | None:
         table = find_table(table_directory(self._lake, namespace))
         version = None if table is None else table.transaction_version(self._consumer)
         return None if version is None else Offset(version)
 
+    @reaching()
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
         directory = table_directory(self._lake, target.namespace)
         make_directory(directory)
@@ -70,7 +73,7 @@ class DeltaLake:
         if table is not None and existing is not None and not existing.equals(schema):
             table = self._reshaped(directory, table, existing, schema, frame.sparkSession)
         if self._keep is Keep.HISTORY:
-            self._append(directory, history_rows(frame, target, schema), self._commit(upto, None))
+            _append(directory, history_rows(frame, target, schema), self._commit(upto, None))
         else:
             self._write_state(directory, table, Merge(target, schema, frame), target, upto)
         _sync_since(directory, version)
@@ -85,16 +88,11 @@ class DeltaLake:
         is_pristine = target.copy is not None and (table is None or copying == target.copy)
         commit = self._commit(upto, target.copy if is_pristine else None)
         if is_pristine:
-            self._append(directory, merge.inserted(), commit)
+            _append(directory, merge.inserted(), commit)
         elif table is None or not target.key:
-            self._append(directory, merge.upserted(), commit)
+            _append(directory, merge.upserted(), commit)
         else:
-            _merge(table, target.key, merge, commit)
-
-    def _append(self, directory: str, rows: DataFrame, commit: CommitProperties) -> None:
-        from deltalake import write_deltalake
-
-        write_deltalake(directory, rows.toArrow(), mode="append", commit_properties=commit)
+            _merge(directory, table, target.key, merge, commit)
 
     def _reshaped(
         self, directory: str, table: DeltaTable, existing: pa.Schema, schema: pa.Schema, spark: SparkSession
@@ -106,11 +104,8 @@ class DeltaLake:
         if all(schema.field(entry.name).type == entry.type for entry in existing):
             write_deltalake(table, schema.empty_table(), mode="append", schema_mode="merge")
         else:
-            staging = attempt_directory(os.path.join(directory, WIDENED))
-            fitted_rows(self._read(spark, directory, table), schema).write.parquet(f"file://{staging}")
-            rows = ds.dataset([os.path.join(staging, name) for name in data_files(staging)], schema, format="parquet")
-            write_deltalake(table, rows.scanner().to_reader(), mode="overwrite", schema_mode="overwrite")
-            shutil.rmtree(os.path.dirname(staging), ignore_errors=True)
+            with _stream(directory, fitted_rows(self._read(spark, directory, table), schema)) as rows:
+                write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
         return DeltaTable(directory)
 
     def _read(self, spark: SparkSession, directory: str, table: DeltaTable) -> DataFrame:
@@ -145,19 +140,49 @@ def schema_of(table: DeltaTable) -> pa.Schema:
     return pa.schema([pa.field(entry.name, lake_type(entry.type)) for entry in pa.schema(told)])
 
 
-def _merge(table: DeltaTable, key: tuple[str, ...], merge: Merge, commit: CommitProperties) -> None:
+@contextmanager
+def _stream(directory: str, rows: DataFrame) -> Iterator[pa.RecordBatchReader]:
+    """Rows of any number, a few at a time: Spark writes them beside the table, from where they are read."""
+    staging = attempt_directory(os.path.join(directory, STAGING))
+    rows.write.parquet(f"file://{staging}")
+    files = [os.path.join(staging, name) for name in data_files(staging)]
+    dataset = ds.dataset(files, schema=arrow_schema(rows.schema), format="parquet")
+    try:
+        yield dataset.scanner(batch_readahead=1, fragment_readahead=1).to_reader()
+    finally:
+        shutil.rmtree(os.path.dirname(staging), ignore_errors=True)
+
+
+def _append(directory: str, rows: DataFrame, commit: CommitProperties) -> None:
+    from deltalake import write_deltalake
+
+    with _stream(directory, rows) as stream:
+        write_deltalake(directory, stream, mode="append", commit_properties=commit)
+
+
+def _merge(directory: str, table: DeltaTable, key: tuple[str, ...], merge: Merge, commit: CommitProperties) -> None:
     """The last change of every key into the table."""
-    changes = merge.changes(DELETED, UPDATED).toArrow()
+    with _stream(directory, merge.changes(DELETED, UPDATED)) as changes:
+        _merge_changes(table, key, changes, merge.absent, commit)
+
+
+def _merge_changes(
+    table: DeltaTable,
+    key: tuple[str, ...],
+    changes: pa.RecordBatchReader,
+    absent: list[str],
+    commit: CommitProperties,
+) -> None:
     same = [f"t.{_quoted(name)} = s.{_quoted(name)}" for name in key]
-    names = [name for name in changes.column_names if name not in (DELETED, UPDATED)]
+    names = [name for name in changes.schema.names if name not in (DELETED, UPDATED)]
     values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
-    told = {_quoted(name): f"s.{_quoted(name)}" for name in names if name not in merge.absent}
+    told = {_quoted(name): f"s.{_quoted(name)}" for name in names if name not in absent}
     is_there = f"NOT s.{_quoted(DELETED)}"
     merging = table.merge(
         changes, predicate=" AND ".join(same), source_alias="s", target_alias="t", commit_properties=commit
     )
     merging = merging.when_matched_delete(predicate=f"s.{_quoted(DELETED)}")
-    if merge.absent:
+    if absent:
         merging = merging.when_matched_update(updates=told, predicate=f"s.{_quoted(UPDATED)}")
     merging = merging.when_matched_update(updates=values, predicate=is_there)
     merging.when_not_matched_insert(updates=values, predicate=is_there).execute()

@@ -26,6 +26,7 @@ from tailrace.adaptor.lake.place import (
     attempt_directory,
     data_files,
     for_spark,
+    reaching,
     read_note,
     sync_files,
     table_directory,
@@ -55,12 +56,14 @@ class HistoryLake:
     def __init__(self, path: str) -> None:
         self._lake = path
 
+    @reaching()
     def applied(self, namespace: str) -> Offset | None:
         directory = table_directory(self._lake, namespace)
         self._finish(directory)
         state = read_note(os.path.join(directory, STATE))
         return None if state is None else Offset(state["offset"])
 
+    @reaching()
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
         directory = table_directory(self._lake, target.namespace)
         self._finish(directory)

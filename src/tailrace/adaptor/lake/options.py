@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 from pydantic import model_validator
 
-from tailrace.adaptor.options import Check, FilePath, Seconds, WriterOptions
+from tailrace.adaptor.options import Check, FilePath, FilledIn, Seconds, WriterOptions
 
 if TYPE_CHECKING:
     from tailrace.deliver.contract import FrameWriter
@@ -44,7 +44,7 @@ class LakeWriterOptions(WriterOptions):
     """`parquet`, or `delta` (needs the extra: pip install 'tailrace[delta]')."""
     every: Seconds = 2.0
     """Gather messages for so long, for every batch makes files."""
-    consumer: str = ""
+    consumer: FilledIn = ""
     """Set by the pipeline: whose offsets the lake records."""
 
     @model_validator(mode="after")

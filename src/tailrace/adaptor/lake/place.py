@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -9,19 +10,41 @@ import re
 import shutil
 import string
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from tailrace.errors import Place, TailraceError
 from tailrace.log.disk import Disk
 from tailrace.namespace import check_name
+from tailrace.spark.session import fold
 
 SUFFIX: Final = ".parquet"
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-._@+")
 """These mean the same to every file system, to Spark, which takes brackets for patterns, and to `deltalake`, which
 takes paths for addresses."""
 _NAME_BYTES_MAX: Final = 200
+_HINDRANCES: Final = (
+    *map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)),
+    "Mkdirs failed to create",
+)
+"""How Spark tells that a disk does not do what it should."""
 _PATTERN: Final = re.compile(r"[{}\[\]*?\\]")
+
+
+@contextmanager
+def reaching() -> Iterator[None]:
+    """Within it what hinders every write, such as a full disk, is told as that: no message is at fault."""
+    try:
+        yield
+    except TailraceError:
+        raise
+    except Exception as error:
+        text = str(error)
+        if isinstance(error, OSError) or any(sign in text for sign in _HINDRANCES):
+            hint = "see to its place and rights, and run again"
+            raise TailraceError("destination.unreachable", f"the lake fails: {fold(error)}", hint=hint) from error
+        raise
 
 
 def table_directory(lake: str, namespace: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.adaptor.postgres.texts import Convert
+from tailrace.adaptor.converting import Convert
 
 Nested = list[Any]
 

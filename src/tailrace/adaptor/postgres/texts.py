@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptor.converting import Convert as Convert
-from tailrace.adaptor.converting import cast_to as cast_to
+from tailrace.adaptor.converting import Convert
 from tailrace.adaptor.postgres.extremes import extreme
 
 _MOMENT: Final = re.compile(

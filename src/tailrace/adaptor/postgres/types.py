@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tailrace.adaptor.converting import Convert, cast_to
 from tailrace.adaptor.postgres import texts
 from tailrace.adaptor.postgres.arrays import lists
 from tailrace.adaptor.postgres.extremes import unwrapped
-from tailrace.adaptor.postgres.texts import Convert
 from tailrace.adaptor.sqltype import with_declared
 
 DECIMAL_DIGITS: Final = 38
@@ -138,7 +138,7 @@ class Kinds:
         if not 0 <= scale <= digits <= DECIMAL_DIGITS:
             return _as_text(_numeric_name(typmod))
         kind = pa.decimal128(digits, scale)
-        return Kind(kind, texts.cast_to(kind), as_text=False, mend=texts.cast_to(kind))
+        return Kind(kind, cast_to(kind), as_text=False, mend=cast_to(kind))
 
     def _array(self, info: TypeInfo, typmod: int, dimensions: int) -> Kind:
         element = self.of(info.element, typmod)
@@ -166,14 +166,14 @@ def _numeric_name(typmod: int) -> str:
 
 
 def _as_text(name: str) -> Kind:
-    return Kind(pa.string(), texts.cast_to(pa.string()), declared=name)
+    return Kind(pa.string(), cast_to(pa.string()), declared=name)
 
 
 def _plain(arrow: pa.DataType, convert: Convert | None = None, mend: Convert | None = None) -> Kind:
-    return Kind(arrow, convert or texts.cast_to(arrow), as_text=False, mend=mend)
+    return Kind(arrow, convert or cast_to(arrow), as_text=False, mend=mend)
 
 
-_TEXT: Final = Kind(pa.string(), texts.cast_to(pa.string()), as_text=False)
+_TEXT: Final = Kind(pa.string(), cast_to(pa.string()), as_text=False)
 _MOMENT: Final = pa.timestamp("us")
 _ZONED: Final = pa.timestamp("us", "UTC")
 _KINDS: Final[dict[str, Kind]] = {
@@ -181,7 +181,7 @@ _KINDS: Final[dict[str, Kind]] = {
     "int2": _plain(pa.int16()),
     "int4": _plain(pa.int32()),
     "int8": _plain(pa.int64()),
-    "oid": Kind(pa.int64(), texts.cast_to(pa.int64())),
+    "oid": Kind(pa.int64(), cast_to(pa.int64())),
     "float4": _plain(pa.float32()),
     "float8": _plain(pa.float64()),
     "text": _TEXT,
@@ -193,8 +193,8 @@ _KINDS: Final[dict[str, Kind]] = {
     "time": _plain(pa.time64("us"), texts.times),
     "timestamp": _plain(_MOMENT, texts.moments(_MOMENT), unwrapped),
     "timestamptz": _plain(_ZONED, texts.moments(_ZONED), unwrapped),
-    "json": Kind(pa.string(), texts.cast_to(pa.string()), declared="json", as_text=False),
-    "jsonb": Kind(pa.string(), texts.cast_to(pa.string()), declared="jsonb", as_text=False),
+    "json": Kind(pa.string(), cast_to(pa.string()), declared="json", as_text=False),
+    "jsonb": Kind(pa.string(), cast_to(pa.string()), declared="jsonb", as_text=False),
     "money": Kind(pa.decimal128(19, 2), texts.money, declared="money"),
 }
 """By name in pg_type; every type that is not here, nor a numeric or an array, travels as text."""

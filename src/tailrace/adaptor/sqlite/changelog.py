@@ -58,7 +58,8 @@ def install(connection: sqlite3.Connection, names: Iterable[str], pipeline: str)
     known = state(connection)
     if known is None or known.is_broken:
         connection.execute("DELETE FROM tailrace_changelog")
-        connection.execute("DELETE FROM tailrace_source")
+        connection.execute("DROP TABLE tailrace_source")
+        connection.execute(sql.SOURCE_TABLE)
         connection.execute("INSERT INTO tailrace_source VALUES (?, 0, ?)", (uuid.uuid4().hex, pipeline or None))
     for name in names:
         table = find_source(connection, name)
@@ -87,11 +88,19 @@ def state(connection: sqlite3.Connection) -> State | None:
     """None when nothing is installed."""
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_source'").fetchone() is None:
         return None
-    found = connection.execute("SELECT id, forgotten, pipeline FROM tailrace_source").fetchone()
+    found = connection.execute("SELECT id, forgotten FROM tailrace_source").fetchone()
     if found is None:
         return None
     (last,) = connection.execute(sql.LAST_CHANGE).fetchone()
-    return State(found[0], last, found[1], found[2])
+    return State(found[0], last, found[1], _pipeline(connection))
+
+
+def _pipeline(connection: sqlite3.Connection) -> str | None:
+    """For whom changes are noted; a changelog of an earlier release does not say."""
+    if ("pipeline",) not in connection.execute("SELECT name FROM pragma_table_info('tailrace_source')").fetchall():
+        return None
+    (found,) = connection.execute("SELECT pipeline FROM tailrace_source").fetchone()
+    return str(found) if found else None
 
 
 def versions(connection: sqlite3.Connection) -> dict[int, Version]:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from tailrace.adaptor.options import Check, FilePath, ReaderOptions, Seconds, WriterOptions
+from tailrace.adaptor.options import Check, FilePath, FilledIn, ReaderOptions, Seconds, WriterOptions
 from tailrace.adaptor.sqlite import probes
 from tailrace.adaptor.sqlite.comparing import SqliteReadBack
 from tailrace.adaptor.sqlite.database import Database
@@ -59,7 +59,7 @@ class SqliteWriterOptions(WriterOptions):
     """The key columns of a namespace where the source does not say, or others are wanted."""
     busy: Seconds = 30
     """How long to wait while another program has locked the database."""
-    consumer: str = ""
+    consumer: FilledIn = ""
     """Under which name offsets are recorded; the pipeline fills it in."""
 
     def where(self) -> str:

@@ -123,12 +123,15 @@ def probe(text: str, table: str) -> str:
 
 # What is installed in a source to capture its changes.
 
+SOURCE_TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS tailrace_source(id TEXT NOT NULL, forgotten INTEGER NOT NULL, pipeline TEXT)"
+)
 CAPTURE_TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS tailrace_changelog(
         seq INTEGER PRIMARY KEY AUTOINCREMENT, tbl INTEGER NOT NULL, op INTEGER NOT NULL, at INTEGER NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS tailrace_tables(
         tbl INTEGER PRIMARY KEY, name TEXT NOT NULL, columns TEXT NOT NULL, key TEXT NOT NULL)""",
-    "CREATE TABLE IF NOT EXISTS tailrace_source(id TEXT NOT NULL, forgotten INTEGER NOT NULL, pipeline TEXT)",
+    SOURCE_TABLE,
     "CREATE TABLE IF NOT EXISTS tailrace_replaced(tbl INTEGER NOT NULL)",
 )
 _NOW: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000"

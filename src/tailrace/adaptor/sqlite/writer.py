@@ -19,8 +19,9 @@ from tailrace.adaptor.sqlite.values import BrokenText
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.outcome import outcome
+from tailrace.deliver.refusal import refuse_changes, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
-from tailrace.message import Offset, Op
+from tailrace.message import Offset
 
 
 class SqliteWriter:
@@ -65,7 +66,7 @@ class SqliteWriter:
                 elif self._creates and not found.is_view:
                     target.extend(connection, table, target_.schema, key)
             except sqlite3.OperationalError as error:
-                raise _refused(namespace, "its table cannot be made ready", error) from error
+                raise refused(namespace, "its table cannot be made ready", error) from error
             found = target.find(connection, table, key)
             assert found is not None  # noqa: S101  it was there or has just been made
             target.check_key(connection, found, namespace)
@@ -88,9 +89,9 @@ class SqliteWriter:
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNREACHABLE:
                 raise self._database.error(error) from error
-            raise _refused(namespace, _span(messages), error) from error
+            raise refused(namespace, span(messages), error) from error
         except (OverflowError, UnicodeError, KeyError, pa.ArrowException) as error:
-            raise _refused(namespace, _span(messages), error) from error
+            raise refused(namespace, span(messages), error) from error
 
     def commit(self, upto: Offset) -> None:
         connection = self._connection
@@ -171,10 +172,7 @@ def table_name(namespace: str) -> str:
 
 def _apply(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
     """Write the last state of every key: 1. what is gone, 2. what is there."""
-    missing = [name for name in destination.key if name not in messages.fields]
-    if missing:
-        what = f"{messages.namespace} {_span(messages)} comes without its key column {', '.join(missing)}"
-        raise TailraceError("destination.refused", what, hint="keep the key columns in the functions of this writer")
+    refuse_without_key(messages, destination.key)
     result = outcome(messages, destination.key, as_json)
     gone = [bindable(column, field) for column, field in result.gone]
     connection.executemany(sql.delete(destination.delete_from, destination.key), list(zip(*gone, strict=True)))
@@ -182,12 +180,7 @@ def _apply(connection: sqlite3.Connection, destination: Destination, messages: M
 
 
 def _append(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
-    ops: list[Any] = messages.ops().to_pylist()
-    other = next((at for at, op in enumerate(ops) if op != Op.INSERT), None)
-    if other is not None:
-        offset = messages.offsets()[other].as_py()
-        what = f"{messages.namespace} has no key, so the {Op(ops[other]).name.lower()} at offset {offset} finds no row"
-        raise TailraceError("destination.refused", what, hint="say which columns are the key with `key`")
+    refuse_changes(messages)
     _insert(connection, destination, messages.data)
 
 
@@ -209,14 +202,3 @@ def _statement(destination: Destination, names: list[str], places: list[str]) ->
     if destination.is_view or not destination.key:
         return sql.insert(destination.into, names, places)
     return sql.upsert(destination.into, names, places, destination.key)
-
-
-def _span(messages: Messages) -> str:
-    offsets = messages.offsets()
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    return f"offset {first}" if first == last else f"offsets {first}..{last}"
-
-
-def _refused(namespace: str, where: str, error: Exception) -> TailraceError:
-    what = f"{namespace}, {where}: {error}"
-    return TailraceError("destination.refused", what, hint="mend the table or the messages, then run again")

@@ -1,0 +1,41 @@
+"""Refusals: how writers say which messages a destination does not take, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tailrace.deliver.messages import Messages
+from tailrace.errors import TailraceError
+from tailrace.message import Op
+
+
+def span(messages: Messages) -> str:
+    """Where in the log some messages are."""
+    offsets = messages.offsets()
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return f"offset {first}" if first == last else f"offsets {first}..{last}"
+
+
+def refused(namespace: str, where: str, error: Exception | str) -> TailraceError:
+    """What a destination says about messages."""
+    told = " ".join(str(error).split())
+    what = f"{namespace}, {where}: {told}"
+    return TailraceError("destination.refused", what, hint="mend the table or the messages, then run again")
+
+
+def refuse_changes(messages: Messages) -> None:
+    """Without a key rows can only be added."""
+    ops: list[Any] = messages.ops().to_pylist()
+    other = next((at for at, op in enumerate(ops) if op != Op.INSERT), None)
+    if other is not None:
+        offset = messages.offsets()[other].as_py()
+        what = f"{messages.namespace} has no key, so the {Op(ops[other]).name.lower()} at offset {offset} finds no row"
+        raise TailraceError("destination.refused", what, hint="say which columns are the key with `key`")
+
+
+def refuse_without_key(messages: Messages, key: tuple[str, ...]) -> None:
+    """A row whose key is not told cannot be found."""
+    missing = [name for name in key if name not in messages.fields]
+    if missing:
+        what = f"{messages.namespace} {span(messages)} comes without its key column {', '.join(missing)}"
+        raise TailraceError("destination.refused", what, hint="keep the key columns in the functions of this writer")
