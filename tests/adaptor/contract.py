@@ -828,9 +828,6 @@ class FrameWriterContract(ABC):
         frames.deliver(write_of([(Op.INSERT, row(1))]).slice(0, 0), upto=7)
         assert frames.applied() == 7
         assert destination.rows("main.t") == []
-        frames.deliver(write_of([(Op.INSERT, row(1))], first=8), upto=9)
-        assert frames.applied() == 9
-        assert self.state(destination) == [row(1)]
 
     def test_a_restart_in_the_middle_is_the_same(self, destination: FrameDestination, frames: Frames) -> None:
         """The offset was lost after the first batch, and the second one has other borders."""

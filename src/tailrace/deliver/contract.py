@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -69,6 +69,22 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """Let go; what was not committed must not stay visible where the destination can help it."""
+
+
+@runtime_checkable
+class Clearing(Protocol):
+    """A `Writer` whose tables can be emptied."""
+
+    def clear(self, namespace: str) -> None:
+        """Empty the table of a namespace, as its source did, if there is one. `commit` follows."""
+
+
+@runtime_checkable
+class ClearingFrames(Protocol):
+    """A `FrameWriter` whose tables can be emptied."""
+
+    def clear(self, namespace: str, upto: Offset) -> None:
+        """Empty the table of a namespace, if there is one, together with the fact that all up to `upto` was written."""
 
 
 class FrameWriter(Protocol):

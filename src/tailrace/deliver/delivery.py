@@ -15,12 +15,13 @@ import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tailrace.deliver.acks import Acks
+from tailrace.deliver.clearing import Clear
 from tailrace.deliver.deadletter import dead_letters
 from tailrace.deliver.passing import PASSED, Passing
 from tailrace.deliver.promise import Promise, PromiseFile
@@ -178,10 +179,12 @@ class Delivery:
                 self._watch.wait(LOOK_EVERY_S)
         return False
 
-    def _measure(self, limit: Offset | None = None, bytes_max: int | None = None) -> Stretch:
+    def _measure(
+        self, limit: Offset | None = None, bytes_max: int | None = None, start: Offset | None = None
+    ) -> Stretch:
         return measure(
             self._reader.view,
-            self._next,
+            self._next if start is None else start,
             self.spec.namespace,
             bytes_max or self.spec.batch_bytes,
             limit=limit,
@@ -189,6 +192,36 @@ class Delivery:
         )
 
     def _deliver(self, stretch: Stretch) -> None:
+        for part in self._parts(stretch):
+            if isinstance(part, Clear):
+                self._clear(part)
+            else:
+                self._deliver_part(part)
+        self._wrote_s = time.monotonic()
+
+    def _parts(self, stretch: Stretch) -> Iterator[Stretch | Clear]:
+        """A stretch as what lies between the places where tables were emptied, and these. Offsets are not recorded
+        inside a group all the same: when a part fails, those before it come again."""
+        if not stretch.clears:
+            yield stretch
+            return
+        start = stretch.start
+        for clear in stretch.clears:
+            if clear.offset > start:
+                yield self._measure(clear.offset, U64_MAX, start)
+            yield clear
+            start = Offset(clear.offset + 1)
+        if start < stretch.end:
+            yield self._measure(stretch.end, U64_MAX, start)
+
+    def _clear(self, clear: Clear) -> None:
+        if clear.offset not in self._passing.acknowledged and clear.offset > self._passing.ahead.get(
+            clear.namespace, PASSED
+        ):
+            for news in self._route.clear(clear, self._passing):
+                self._report(f"{self.spec.name}: {news}")
+
+    def _deliver_part(self, stretch: Stretch) -> None:
         began = {name: int(share.copy) for name, share in stretch.shares.items() if share.copy is not None}
         if began:
             self._promise.copies |= began
@@ -197,7 +230,6 @@ class Delivery:
             delivered = self._route.deliver(stretch, self._promise, self._passing)
             self._learn(delivered)
         self._announce(stretch)
-        self._wrote_s = time.monotonic()
 
     def _announce(self, stretch: Stretch) -> None:
         if empties := stretch.announced():
@@ -231,8 +263,14 @@ class Delivery:
         self._trouble = None
 
     def _redeliver_singly(self, route: ColumnRoute, end: Offset) -> None:
-        """One message at a time, in one task."""
-        stretch = self._measure(end, U64_MAX)
+        """One message at a time, in one task for each stretch between places where tables were emptied."""
+        for part in self._parts(self._measure(end, U64_MAX)):
+            if isinstance(part, Clear):
+                self._clear(part)
+            else:
+                self._redeliver_part(route, part, end)
+
+    def _redeliver_part(self, route: ColumnRoute, stretch: Stretch, end: Offset) -> None:
         receipt = route.deliver_singly(stretch, self._promise, self._passing)
         if receipt is not None:
             self._put_aside(receipt["aside"])

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.deliver.announcing import MakeRoom, refusals_told
+from tailrace.deliver.clearing import Clear, ClearTable, clear_frames, emptied_name
 from tailrace.deliver.contract import Spread
 from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
 from tailrace.deliver.frames import FrameMaker, TypedFrame, through, together
@@ -30,6 +31,7 @@ from tailrace.transform.chain import Chain
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tailrace.adaptor.options import WriterOptions
     from tailrace.pipeline.spec import WriteSpec
 
 
@@ -97,6 +99,13 @@ class ColumnRoute:
         if items[0]:
             news += run_tasks(self._session(), self._spec.name, MakeRoom(self._options, upto), items).all()[0]["news"]
         return news
+
+    def clear(self, clear: Clear, passing: Passing) -> list[str]:
+        """Empty a table; gives what people should know."""
+        name, why = emptied_name(self._chain, clear.namespace)
+        if name is None:
+            return [why] if why else []
+        return _clear_in_task(self._session(), self._spec.name, self._options, clear, passing)
 
     def deliver_singly(self, stretch: Stretch, promise: Promise, passing: Passing) -> Receipt | None:
         """Write the messages of a stretch one by one, in one task; None when there is none."""
@@ -210,6 +219,15 @@ class FrameRoute:
             writing.close()
         return news
 
+    def clear(self, clear: Clear, passing: Passing) -> list[str]:
+        """As in `ColumnRoute`."""
+        name, why = emptied_name(self._chain, clear.namespace)
+        if name is None:
+            return [why] if why else []
+        if self._options.on_driver:
+            return clear_frames(self._options, clear, passing.rewound)
+        return _clear_in_task(self._session(), self._spec.name, self._options, clear, passing)
+
     def _loads(self, maker: FrameMaker, stretch: Stretch, promise: Promise, passing: Passing) -> Iterator[list[_Load]]:
         """What belongs together: namespaces to which the functions give the same name, for the destination knows only
         one offset for them. Others come in parts where that makes a difference."""
@@ -228,6 +246,14 @@ class FrameRoute:
                 else:
                     waiting.setdefault(load.typed.namespace, []).append(load)
         yield from waiting.values()
+
+
+def _clear_in_task(
+    session: SparkSession, name: str, options: WriterOptions, clear: Clear, passing: Passing
+) -> list[str]:
+    (receipt,) = run_tasks(session, name, ClearTable(options, passing.rewound), [clear]).all()
+    news: list[str] = receipt["news"]
+    return news
 
 
 def options_of(spec: WriteSpec) -> Any:

@@ -13,7 +13,7 @@ from tailrace.limits import KIB
 from tailrace.log.batch import key_of
 from tailrace.log.documents import is_json
 from tailrace.log.segment import Located, Segment
-from tailrace.log.selection import SelectedFrame
+from tailrace.log.selection import whole_frame
 
 _SCHEMA_BYTES: Final = 16 * KIB
 """A frame's schema comes first and is rarely longer."""
@@ -23,8 +23,7 @@ def schema_of(segment: Segment, located: Located) -> pa.Schema:
     """The columns of a frame."""
     head = located.head
     if not head.is_batch:
-        place = segment.place(located.position, head.offset)
-        return SelectedFrame(head, segment.body_of(located), place, head.offset, head.end).rows().schema
+        return whole_frame(segment, located).rows().schema
     begin = located.position + head.head_bytes
     for size in (_SCHEMA_BYTES, head.body_bytes):
         try:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tailrace.deliver.clearing import Clear, is_clearing
 from tailrace.deliver.messages import Messages, no_messages
 from tailrace.deliver.schemas import schema_of, unified
 from tailrace.deliver.task import DeliverItem
 from tailrace.limits import U64_MAX
 from tailrace.log.frame import Head
+from tailrace.log.selection import whole_frame
 from tailrace.log.view import LogView
 from tailrace.message import Mode, Offset, Op
 from tailrace.namespace import RESERVED
@@ -44,6 +46,8 @@ class Share:
             if head.mode is Mode.COPY:  # the mark of a copy's begin
                 self.copy = head.offset
                 self.is_copy = self.is_copy and not self.frames
+            return
+        if head.op is Op.COMMAND:
             return
         self.is_copy = self.is_copy and head.mode is Mode.COPY and head.op is Op.INSERT
         self.messages += head.messages
@@ -107,6 +111,8 @@ class Stretch:
     start: Offset
     end: Offset
     shares: dict[str, Share] = field(default_factory=dict)
+    clears: list[Clear] = field(default_factory=list)
+    """Where namespaces were emptied: everything before must be written before, and what follows afterwards."""
 
     def written(self) -> dict[str, Share]:
         """The shares that hold something to write."""
@@ -144,7 +150,9 @@ def measure(
             if head.op is Op.NOOP and head.mode is Mode.COMPLETE and head.is_batch:
                 marked = schema_of(segment, located)
                 share.announced = marked if len(marked.field("data").type) else None
-            if with_schemas and head.op is not Op.NOOP:
+            if head.op is Op.COMMAND and is_clearing(whole_frame(segment, located)):
+                stretch.clears.append(Clear(head.offset, head.namespace))
+            if with_schemas and head.op not in (Op.NOOP, Op.COMMAND):
                 share.learn(head, schema_of(segment, located))
         seen = min(last, head.end)
         if head.closes_group:

@@ -23,7 +23,7 @@ from tailrace.log.disk import Disk, disk_errors, draft_path
 from tailrace.log.maintenance import maintaining
 from tailrace.log.rewriting import SegmentDraft
 from tailrace.log.segment import Located, Segment
-from tailrace.log.selection import SelectedFrame
+from tailrace.log.selection import whole_frame
 from tailrace.log.survivors import LastOfKey, LastOfNamespace, Survivors
 from tailrace.log.view import LogView
 from tailrace.message import Offset
@@ -142,7 +142,7 @@ def _survivors(view: LogView, sealed: list[Offset], by: By) -> tuple[Survivors, 
             if by is By.KEY:
                 for located in segment.frames():
                     if not located.head.is_hole:
-                        by_key.learn(_whole(segment, located))
+                        by_key.learn(whole_frame(segment, located))
     return (by_key if by is By.KEY else LastOfNamespace(last_offsets)), last_offsets
 
 
@@ -195,13 +195,13 @@ def _rewrite_frame(
         draft.leave_out(head, head.end)
         return
     limit = limits.of(head.namespace)
-    staying = None if head.offset > limit else survivors.of(head, lambda: _whole(segment, located))
+    staying = None if head.offset > limit else survivors.of(head, lambda: whole_frame(segment, located))
     if staying is None:
         draft.keep(located, segment.bytes_at(located.position, head.head_bytes), segment.body_of(located))
     elif not staying and head.end - 1 <= limit:
         draft.leave_out(head, head.end)
     else:
-        frame = _whole(segment, located)
+        frame = whole_frame(segment, located)
         offsets = [offset for offset in frame.offsets().to_pylist() if offset is not None]
         kept = [offset > limit or offset in staying for offset in offsets]
         if all(kept):
@@ -209,12 +209,6 @@ def _rewrite_frame(
         else:
             mask = pa.array(kept, pa.bool_())
             draft.keep_rows(head, frame.rows().filter(mask), frame.offsets().filter(mask))
-
-
-def _whole(segment: Segment, located: Located) -> SelectedFrame:
-    head = located.head
-    place = segment.place(located.position, head.offset)
-    return SelectedFrame(head, located.body or segment.body_of(located), place, head.offset, head.end)
 
 
 def _size(view: LogView, base: Offset) -> int:

@@ -16,6 +16,8 @@ from tailrace.message import Entry, Lsn, Message, NodeId, Offset, Op
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tailrace.log.segment import Located, Segment
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -165,3 +167,10 @@ class SelectedFrame:
 
     def _corrupt(self, what: str) -> TailraceError:
         return TailraceError("log.corrupt", what, place=self.place, hint="tailrace log verify")
+
+
+def whole_frame(segment: Segment, located: Located) -> SelectedFrame:
+    """A frame with all its messages."""
+    head = located.head
+    place = segment.place(located.position, head.offset)
+    return SelectedFrame(head, located.body or segment.body_of(located), place, head.offset, head.end)

@@ -113,7 +113,8 @@ def _state(point: Point, session: SparkSession) -> DataFrame:
         what = f"{point.namespace} has no message up to offset {point.at}, so nobody knows its columns"
         raise TailraceError("input.invalid", what, place=Place(point.log), hint="choose a later point")
     key = typed.key or _documents_key(typed)
-    frame = typed.frame
+    emptied = max((clear.offset for clear in stretch.clears), default=-1)
+    frame = typed.frame.where(typed.frame["offset"] > emptied) if stretch.clears else typed.frame
     if not key:
         return frame.where(frame["op"] == "insert").select("data.*")
     last = _last(frame, key)

@@ -39,6 +39,11 @@ class Chain:
         return all(function.keeps_namespaces for function in self.functions)
 
     @property
+    def keeps_deletes(self) -> bool:
+        """Whether deletes reach the writer."""
+        return all(function.keeps_deletes for function in self.functions)
+
+    @property
     def keeps_keys(self) -> bool:
         """Whether every row still has the key that it has in the source."""
         return all(function.keeps_keys for function in self.functions)

@@ -36,6 +36,10 @@ class Opfilter(FunctionOptions):
             raise ValueError("give whitelist or blacklist, one of the two")
         return self
 
+    @property
+    def keeps_deletes(self) -> bool:
+        return "delete" in self.whitelist if self.whitelist else "delete" not in self.blacklist
+
     def apply(self, messages: Messages) -> Messages:
         listed: Any = pa.array([int(Op[name.upper()]) for name in self.whitelist or self.blacklist], pa.int8())
         is_listed = pc.is_in(messages.ops(), value_set=listed)

@@ -63,6 +63,11 @@ class FunctionOptions(Options):
         pattern = namespace_pattern(self.namespace)
         return pattern is None or pattern.search(namespace) is not None
 
+    @property
+    def keeps_deletes(self) -> bool:
+        """Whether deletes pass."""
+        return True
+
     def failed(self, namespace: str | None, why: str, hint: str) -> TailraceError:
         """The error of a function that cannot do its work."""
         where = "" if namespace is None else f" on {namespace!r}"

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from tailrace.adaptor.lake.columns import table_schema
 from tailrace.adaptor.lake.merging import Merge
 from tailrace.adaptor.lake.place import (
+    SUFFIX,
     attempt_directory,
     data_files,
     make_directory,
@@ -81,6 +82,18 @@ class CurrentLake:
         rows.write.parquet(f"file://{staging}")
         note = {"version": number, "offset": upto, "copy": target.copy if is_pristine else None}
         self._publish(directory, staging, kept, note)
+
+    @reaching()
+    def clear(self, namespace: str, upto: Offset) -> None:
+        directory = table_directory(self._lake, namespace)
+        state, files = self._state(directory), self._files(directory)
+        if state is None or not files:
+            return
+        staging = attempt_directory(os.path.join(directory, STAGING))
+        os.makedirs(staging)
+        empty: Any = pq.read_schema(files[0]).empty_table()
+        pq.write_table(empty, os.path.join(staging, f"empty-{upto:020d}{SUFFIX}"))
+        self._publish(directory, staging, [], {"version": state["version"] + 1, "offset": upto, "copy": None})
 
     def close(self) -> None:
         """There is nothing to let go of."""

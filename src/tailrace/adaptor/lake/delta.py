@@ -78,6 +78,17 @@ class DeltaLake:
             self._write_state(directory, table, Merge(target, schema, frame), target, upto)
         _sync_since(directory, version)
 
+    @reaching()
+    def clear(self, namespace: str, upto: Offset) -> None:
+        if self._keep is Keep.HISTORY:
+            return
+        directory = table_directory(self._lake, namespace)
+        table = find_table(directory)
+        if table is not None:
+            version = table.version()
+            table.delete(commit_properties=self._commit(upto, None))
+            _sync_since(directory, version)
+
     def close(self) -> None:
         """There is nothing to let go of."""
 

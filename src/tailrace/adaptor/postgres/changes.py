@@ -18,6 +18,7 @@ from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.slot import Slot, lsn_text
 from tailrace.adaptor.postgres.types import Choices, Kind, Kinds
 from tailrace.adaptor.postgres.unchanged import Unchanged
+from tailrace.deliver.clearing import COMMAND
 from tailrace.log.batch import TIMESTAMP, Batch, batches_of, with_key
 from tailrace.message import Message, Micros, Mode, Op
 from tailrace.source.contract import Piece, Position
@@ -25,7 +26,6 @@ from tailrace.source.contract import Piece, Position
 CHANGES_MAX: Final = 200_000
 """A piece ends with the transaction in which it comes to so many messages of the slot."""
 _OPS: Final = {ord("I"): Op.INSERT, ord("U"): Op.UPDATE, ord("D"): Op.DELETE}
-TRUNCATE: Final = {"command": "truncate"}
 
 
 class ChangeReader:
@@ -180,4 +180,4 @@ def _batch(
 
 def truncation(namespace: str, at: Micros) -> Iterator[Batch]:
     """A table was emptied."""
-    return batches_of([Message(Op.COMMAND, at, namespace, dict(TRUNCATE))], Mode.SYNC)
+    return batches_of([Message(Op.COMMAND, at, namespace, dict(COMMAND))], Mode.SYNC)

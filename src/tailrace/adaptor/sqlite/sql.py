@@ -138,6 +138,10 @@ _NOW: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
 """Microseconds since 1970, in the SQL of old SQLite versions too."""
 
 
+def delete_all(table: str) -> str:
+    return f"DELETE FROM {name(table)}"
+
+
 def add_column(table: str, column: str, declared: str = "") -> str:
     return f"ALTER TABLE {name(table)} ADD COLUMN {name(column)} {declared}".rstrip()
 

@@ -93,6 +93,14 @@ class SqliteWriter:
         except (OverflowError, UnicodeError, KeyError, pa.ArrowException) as error:
             raise refused(namespace, span(messages), error) from error
 
+    def clear(self, namespace: str) -> None:
+        connection = self._begin()
+        with self._database.errors():
+            found = self._destinations.get(namespace) or target.find(connection, table_name(namespace), ())
+            if found is not None:
+                connection.execute(sql.delete_all(found.delete_from))
+                self._written[namespace] = found.table
+
     def commit(self, upto: Offset) -> None:
         connection = self._connection
         if connection is None or not connection.in_transaction:
