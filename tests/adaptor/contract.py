@@ -23,7 +23,7 @@ import pytest
 
 from tailrace.adaptor.options import ReaderOptions, WriterOptions
 from tailrace.deliver.conforming import conform, frame_schema
-from tailrace.deliver.contract import FrameWriter, Spread, Target, Writer
+from tailrace.deliver.contract import ClearingFrames, FrameWriter, Spread, Target, Writer
 from tailrace.deliver.evolution import Evolution
 from tailrace.deliver.frames import TypedFrame
 from tailrace.deliver.framewriting import FrameWriting
@@ -945,6 +945,19 @@ class KeyedFrameWriterContract(FrameWriterContract):
         assert self.state(destination) == []
         frames.deliver(write_of([(Op.INSERT, row(1)), (Op.DELETE, row(2))], first=1))
         assert self.state(destination) == [row(1)]
+
+    def test_a_table_that_is_emptied(self, destination: FrameDestination, frames: Frames) -> None:
+        opened: Any = destination.options().open()
+        writer: FrameWriter = opened
+        if not isinstance(opened, ClearingFrames):
+            return
+        opened.clear("main.t", Offset(0))
+        assert frames.applied() is None, "there was nothing to empty"
+        frames.deliver(write_of([(Op.INSERT, row(1)), (Op.INSERT, row(2))], first=1))
+        opened.clear("main.t", Offset(5))
+        writer.close()
+        assert destination.rows("main.t") == []
+        assert frames.applied() == 5
 
     def test_a_key_with_null_names_no_row(self, destination: FrameDestination, frames: Frames) -> None:
         """Neither in a change nor in a copy. A row that had such a key before was never written."""

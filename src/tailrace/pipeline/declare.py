@@ -88,11 +88,16 @@ class Pipeline:
         """Raise an error that tells everything that is wrong with the declaration."""
         self.spec()
 
-    def run(self, **options: Any) -> Summary:
-        """Run the pipeline in this process; the options are those of `tailrace.pipeline.run.run`."""
-        from tailrace.pipeline.run import run
+    def run(self, until: str = "stopped", **options: Any) -> Summary:
+        """Run the pipeline in this process, until it is `stopped`, `once`, or until it has `caught up`; the other
+        options are those of `tailrace.pipeline.run.run`."""
+        from tailrace.pipeline.run import Until, run
 
-        return run(self.spec(), **options)
+        known = [each.value for each in Until]
+        if until not in known:
+            what = f"pipeline {self.name} cannot run until {until!r}"
+            raise TailraceError("config.invalid", what, hint=f"say one of {', '.join(known)}")
+        return run(self.spec(), Until(until), **options)
 
 
 def _said(endpoint: Endpoint, **keys: Any) -> dict[str, Any]:

@@ -1,0 +1,39 @@
+"""The examples are right, and the two that say the same mean the same."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tailrace.pipeline.load import load
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(EXAMPLES.glob("*.yml"))
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("SHOP", "COPY"):
+        monkeypatch.setenv(f"{name}_URL", f"postgresql://tailrace@db.example/{name.lower()}")
+        monkeypatch.setenv(f"{name}_PASSWORD", "canary")
+    monkeypatch.setenv("SHOP_DB", str(tmp_path / "shop.db"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_files_load(file: Path) -> None:
+    spec = load(str(file))
+    assert spec.writes
+    assert "canary" not in repr(spec)
+
+
+def test_the_file_and_python_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES)  # relative paths start at the file, in Python at the working directory
+    declared = runpy.run_path(str(EXAMPLES / "orders.py"))["orders"].spec()
+    assert declared == load(str(EXAMPLES / "orders.yml"))
+
+
+def test_all_are_listed() -> None:
+    text = (EXAMPLES / "README.md").read_text()
+    assert [path.name for path in (*FILES, *EXAMPLES.glob("*.py")) if f"({path.name})" not in text] == []
