@@ -61,6 +61,11 @@ class Messages:
         mask: Any = kept
         return replace(self, rows=self.rows.filter(mask))
 
+    def take(self, places: pa.Array[Any]) -> Messages:
+        """The messages at these places, in this order."""
+        taken: Any = self.rows.take(places)
+        return replace(self, rows=taken)
+
     def slice(self, start: int, count: int) -> Messages:
         return replace(self, rows=self.rows.slice(start, count))
 

@@ -108,6 +108,27 @@ def test_triggers_and_foreign_keys_can_rest(database: str, deliver: Callable[...
     assert state(database) == [(1, "n", 1.5)]
 
 
+def test_changes_in_the_order_of_the_source(database: str, deliver: Callable[..., None]) -> None:
+    """Messages come namespace by namespace; `lsn` says what happened first."""
+    run(
+        database,
+        "CREATE SCHEMA main",
+        "CREATE TABLE main.parent(id bigint PRIMARY KEY, name text, amount float8)",
+        "CREATE TABLE main.t(id bigint PRIMARY KEY REFERENCES main.parent, name text, amount float8)",
+    )
+    children = write_of([(Op.INSERT, row(1)), (Op.DELETE, row(1)), (Op.INSERT, row(2))])
+    parents = write_of(
+        [(Op.INSERT, row(1)), (Op.INSERT, row(2)), (Op.DELETE, row(1))], first=3, namespace="main.parent"
+    )
+    children = children.with_column("lsn", pa.array([2, 3, 6], pa.int64()))
+    parents = parents.with_column("lsn", pa.array([1, 4, 5], pa.int64()))
+    with pytest.raises(TailraceError, match="foreign key"):
+        deliver(children, parents)
+    deliver(children, parents, in_order=True)
+    assert state(database) == [(2, "n", 1.5)]
+    assert ask(database, "SELECT id FROM main.parent") == [(2,)]
+
+
 def test_a_receive_view_gets_the_rows(database: str, deliver: Callable[..., None]) -> None:
     run(
         database,

@@ -110,6 +110,8 @@ class PostgresWriterOptions(WriterOptions):
     """The key columns of a namespace where the source does not say, or others are wanted."""
     as_replica: bool = False
     """Whether triggers and foreign keys of the destination rest (`session_replication_role = replica`)."""
+    in_order: bool = False
+    """Whether all changes are applied in the source's order across tables, which foreign keys need; it is slower."""
     consumer: FilledIn = ""
     """Under which name offsets are recorded; the pipeline fills it in."""
 
@@ -124,6 +126,7 @@ class PostgresWriterOptions(WriterOptions):
             schema=self.into_schema,
             creates=self.create,
             as_replica=self.as_replica,
+            in_order=self.in_order,
         )
 
     def probe(self) -> list[Check]:

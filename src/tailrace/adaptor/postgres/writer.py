@@ -19,6 +19,7 @@ from tailrace.adaptor.postgres.server import Server, is_away
 from tailrace.adaptor.postgres.target import Destination
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
+from tailrace.deliver.ordering import in_source_order
 from tailrace.deliver.outcome import Outcome, outcome
 from tailrace.deliver.refusal import refuse_changes, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
@@ -45,6 +46,7 @@ class PostgresWriter:
         schema: str = "",
         creates: bool = True,
         as_replica: bool = False,
+        in_order: bool = False,
     ) -> None:
         self._server = server
         self._consumer = consumer
@@ -52,6 +54,9 @@ class PostgresWriter:
         self._schema = schema
         self._creates = creates
         self._as_replica = as_replica
+        self._in_order = in_order
+        self._waiting: list[Messages] = []
+        """What is written with the commit, in the source's order."""
         self._connection: psycopg.Connection[Any] | None = None
         self._destinations: dict[str, Destination] = {}
         self._prepared: dict[str, pa.Schema] = {}
@@ -96,9 +101,15 @@ class PostgresWriter:
         namespace = messages.namespace
         if namespace not in self._destinations:
             self.prepare(Target(namespace, pa.schema(list(messages.data.type)), messages.key))
-        destination = self._destinations[namespace]
-        self._written[namespace] = destination.name
-        with self._errors(namespace, span(messages)):
+        self._written[namespace] = self._destinations[namespace].name
+        if self._in_order:
+            self._waiting.append(messages)
+        else:
+            self._write(messages)
+
+    def _write(self, messages: Messages) -> None:
+        destination = self._destinations[messages.namespace]
+        with self._errors(messages.namespace, span(messages)):
             connection = self._begin()
             if not destination.key:
                 refuse_changes(messages)
@@ -118,16 +129,16 @@ class PostgresWriter:
             try:
                 with connection.transaction():
                     connection.execute(writesql.truncate(found.delete_from))
-            except (
-                pg_errors.FeatureNotSupported,
-                pg_errors.WrongObjectType,
-            ):  # something refers to it, or it is a view
+            except (pg_errors.FeatureNotSupported, pg_errors.WrongObjectType):  # it is referred to, or a view
                 connection.execute(writesql.delete_all(found.delete_from))
 
     def commit(self, upto: Offset) -> None:
         connection = self._connection
         if connection is None:
             return
+        for messages in in_source_order(self._waiting):
+            self._write(messages)
+        self._waiting.clear()
         with self._server.errors():
             if self._written:
                 for statement in writesql.PREPARE:
@@ -141,6 +152,7 @@ class PostgresWriter:
         connection, self._connection = self._connection, None
         self._destinations.clear()
         self._prepared.clear()
+        self._waiting.clear()
         self._written.clear()
         if connection is not None:
             with suppress(psycopg.Error):
