@@ -23,6 +23,7 @@ from tailrace.deliver.spilling import ReadSpill, SpillRange, remove_spill, spill
 from tailrace.deliver.stretch import Share, Stretch, divide
 from tailrace.deliver.task import ApplyRange, DeliverItem, DeliverRange, open_writer
 from tailrace.limits import MIB
+from tailrace.log.identity import identity_of
 from tailrace.message import Offset
 from tailrace.spark.tasklog import Besides
 from tailrace.spark.tasks import Receipt, run_tasks
@@ -54,7 +55,7 @@ class ColumnRoute:
 
     def __init__(self, spec: WriteSpec, log: str, session: Callable[[], SparkSession]) -> None:
         self._spec = spec
-        self._options = options_of(spec)
+        self._options = options_of(spec, log)
         self._log = log
         self._session = session
         self._chain = Chain(spec.through)
@@ -157,7 +158,7 @@ class FrameRoute:
 
     def __init__(self, spec: WriteSpec, log: str, session: Callable[[], SparkSession]) -> None:
         self._spec = spec
-        self._options = options_of(spec)
+        self._options = options_of(spec, log)
         self._log = log
         self._session = session
         self._chain = Chain(spec.through)
@@ -256,10 +257,11 @@ def _clear_in_task(
     return news
 
 
-def options_of(spec: WriteSpec) -> Any:
-    """The writer's options, with the consumer's name where the adaptor keeps offsets under it."""
+def options_of(spec: WriteSpec, log: str) -> Any:
+    """The writer's options; where the adaptor keeps offsets, with the name to keep them under: whose they are, and of
+    which log."""
     if "consumer" in type(spec.options).model_fields:
-        return spec.options.model_copy(update={"consumer": spec.name})
+        return spec.options.model_copy(update={"consumer": f"{spec.name}@{identity_of(log)}"})
     return spec.options
 
 

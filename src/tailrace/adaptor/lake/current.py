@@ -50,13 +50,14 @@ LOOK_BYTES_MIN: Final = MIB
 class CurrentLake:
     """Tables that are what their source is."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, consumer: str = "") -> None:
         self._lake = path
+        self._consumer = consumer
 
     @reaching()
     def applied(self, namespace: str) -> Offset | None:
         state = self._state(table_directory(self._lake, namespace))
-        return None if state is None else Offset(state["offset"])
+        return Offset(state["offset"]) if state is not None and self._is_ours(state) else None
 
     @reaching()
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
@@ -67,7 +68,8 @@ class CurrentLake:
         schema = table_schema(existing, target)
         merge = Merge(target, schema, frame)
         is_reshaped = existing is not None and not existing.equals(schema)  # files of one version have like columns
-        is_pristine = target.copy is not None and (state is None or state["copy"] == target.copy) and not is_reshaped
+        is_same_copy = state is None or (self._is_ours(state) and state["copy"] == target.copy)
+        is_pristine = target.copy is not None and is_same_copy and not is_reshaped
         number = 0 if state is None else state["version"] + 1
         staging = attempt_directory(os.path.join(directory, STAGING))
         if is_pristine or not files:
@@ -80,8 +82,7 @@ class CurrentLake:
             kept = [path for path in files if path not in touched]
             rows = merge.merged(sorted(touched))
         rows.write.parquet(f"file://{staging}")
-        note = {"version": number, "offset": upto, "copy": target.copy if is_pristine else None}
-        self._publish(directory, staging, kept, note)
+        self._publish(directory, staging, kept, self._note(number, upto, target.copy if is_pristine else None))
 
     @reaching()
     def clear(self, namespace: str, upto: Offset) -> None:
@@ -93,7 +94,7 @@ class CurrentLake:
         os.makedirs(staging)
         empty: Any = pq.read_schema(files[0]).empty_table()
         pq.write_table(empty, os.path.join(staging, f"empty-{upto:020d}{SUFFIX}"))
-        self._publish(directory, staging, [], {"version": state["version"] + 1, "offset": upto, "copy": None})
+        self._publish(directory, staging, [], self._note(state["version"] + 1, upto, None))
 
     def close(self) -> None:
         """There is nothing to let go of."""
@@ -120,6 +121,13 @@ class CurrentLake:
         disk.sync_directory(directory)
         for old in sorted(os.listdir(versions))[:-KEPT]:  # 3.
             shutil.rmtree(os.path.join(versions, old))
+
+    def _note(self, version: int, upto: Offset, copy: Offset | None) -> dict[str, Any]:
+        return {"version": version, "offset": upto, "copy": copy, "consumer": self._consumer}
+
+    def _is_ours(self, state: dict[str, Any]) -> bool:
+        """Whether the offsets in a note are of the log that is delivered now."""
+        return bool(state.get("consumer") == self._consumer)
 
     def _state(self, directory: str) -> dict[str, Any] | None:
         return read_note(os.path.join(directory, CURRENT, STATE))

@@ -53,15 +53,17 @@ META: Final = {"_offset": pa.int64(), "_op": pa.string(), "_timestamp": pa.times
 class HistoryLake:
     """Tables that grow."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, consumer: str = "") -> None:
         self._lake = path
+        self._consumer = consumer
 
     @reaching()
     def applied(self, namespace: str) -> Offset | None:
         directory = table_directory(self._lake, namespace)
         self._finish(directory)
         state = read_note(os.path.join(directory, STATE))
-        return None if state is None else Offset(state["offset"])
+        is_ours = state is not None and state.get("consumer") == self._consumer
+        return Offset(state["offset"]) if state is not None and is_ours else None
 
     @reaching()
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
@@ -86,6 +88,7 @@ class HistoryLake:
         first = sum(name.startswith(f"{upto:020d}-") for name in data_files(directory))
         moves = {name: f"{upto:020d}-{first + at:04d}{SUFFIX}" for at, name in enumerate(written)}
         intent = {
+            "consumer": self._consumer,
             "offset": upto,
             "staging": os.path.basename(staging),
             "moves": {COLUMNS: COLUMNS, **moves},
@@ -115,7 +118,8 @@ class HistoryLake:
             if os.path.exists(os.path.join(directory, name)):
                 os.remove(os.path.join(directory, name))
         Disk().sync_directory(directory)
-        write_note(os.path.join(directory, STATE), {"offset": intent["offset"]})  # 3.
+        note = {"offset": intent["offset"], "consumer": intent["consumer"]}
+        write_note(os.path.join(directory, STATE), note)  # 3.
         os.remove(os.path.join(directory, INTENT))
         shutil.rmtree(os.path.join(directory, STAGING), ignore_errors=True)
 

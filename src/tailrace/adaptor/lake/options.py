@@ -68,10 +68,10 @@ class LakeWriterOptions(WriterOptions):
         if self.keep is Keep.HISTORY:
             from tailrace.adaptor.lake.history import HistoryLake
 
-            return HistoryLake(self.path)
+            return HistoryLake(self.path, self.consumer)
         from tailrace.adaptor.lake.current import CurrentLake
 
-        return CurrentLake(self.path)
+        return CurrentLake(self.path, self.consumer)
 
     def read_back(self) -> ReadBack | str:
         if self.keep is Keep.HISTORY:
