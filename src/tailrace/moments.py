@@ -37,7 +37,8 @@ def texts(column: pa.Array[Any]) -> pa.Array[Any]:
     is_far: Any = pc.or_(pc.less(wide, pa.scalar(low, pa.int64())), pc.greater_equal(wide, pa.scalar(end, pa.int64())))
     near: Any = pc.if_else(is_far, pa.scalar(0, counts.type), counts)
     form = "%Y-%m-%d" if is_date else "%Y-%m-%dT%H:%M:%S"
-    plain: Any = near.view(pa.date32() if is_date else pa.timestamp(_unit(column)))
+    unzoned: Any = pa.timestamp
+    plain: Any = near.view(pa.date32() if is_date else unzoned(_unit(column)))
     written: Any = pc.strftime(plain, form + zone)
     units = None if is_date else _PER_SECOND[_unit(column)]
     far = [_far(count, limits, units, zone) for count in wide.filter(is_far).to_pylist()]
