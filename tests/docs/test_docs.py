@@ -63,7 +63,7 @@ def test_every_error_code_has_its_line() -> None:
         assert row.split("|")[2].strip() == str(int(status)), code
 
 
-@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.name)
-def test_examples_run(example: Path, tmp_path: Path) -> None:
+def test_the_example_of_the_log_runs(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "append_and_read.py"
     for _ in range(2):
         subprocess.run([sys.executable, "-W", "error", str(example)], cwd=tmp_path, check=True, capture_output=True)

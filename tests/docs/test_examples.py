@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import runpy
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from tailrace.pipeline.load import load
@@ -32,6 +37,17 @@ def test_the_file_and_python_say_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(EXAMPLES)  # relative paths start at the file, in Python at the working directory
     declared = runpy.run_path(str(EXAMPLES / "orders.py"))["orders"].spec()
     assert declared == load(str(EXAMPLES / "orders.yml"))
+
+
+@pytest.mark.long
+def test_the_one_in_python_runs(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE orders(id INTEGER PRIMARY KEY, email TEXT, total REAL)")
+        shop.execute("INSERT INTO orders VALUES (1, 'a@example.org', 0), (2, 'b@example.org', 2.5)")
+    subprocess.run([sys.executable, str(EXAMPLES / "orders.py")], cwd=tmp_path, check=True, capture_output=True)
+    with closing(sqlite3.connect(tmp_path / "copy.db")) as copy:
+        assert copy.execute("SELECT id FROM orders ORDER BY id").fetchall() == [(1,), (2,)]
+    assert pq.read_table(tmp_path / "lake" / "main.orders" / "current").to_pylist() == [{"id": 2, "total": 2.5}]
 
 
 def test_all_are_listed() -> None:
