@@ -22,7 +22,7 @@ FILES = sorted(EXAMPLES.glob("*.yml"))
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("SHOP", "COPY"):
         monkeypatch.setenv(f"{name}_URL", f"postgresql://tailrace@db.example/{name.lower()}")
-        monkeypatch.setenv(f"{name}_PASSWORD", "canary")
+        monkeypatch.setenv(f"{name}_PASSWORD", "sesame82")
     monkeypatch.setenv("SHOP_DB", str(tmp_path / "shop.db"))
 
 
@@ -30,7 +30,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_files_load(file: Path) -> None:
     spec = load(str(file))
     assert spec.writes
-    assert "canary" not in repr(spec)
+    assert "sesame82" not in repr(spec)
 
 
 def test_the_file_and_python_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ class TestReader(ChangingReaderContract):
         return PostgresSource(database)
 
 
+@pytest.mark.long
 class TestReaderWithCompositeKey(ChangingReaderContract):
     @pytest.fixture
     def source(self, database: str) -> PostgresSource:
@@ -36,6 +37,7 @@ class TestReaderOfPartitions(ChangingReaderContract):
         return PostgresSource(database, form)
 
 
+@pytest.mark.long
 class TestReaderOfWholeRows(ChangingReaderContract):
     @pytest.fixture
     def source(self, database: str) -> PostgresSource:

@@ -139,9 +139,9 @@ def test_doctor_sees_what_is_missing() -> None:
 
 
 def test_a_server_that_does_not_answer() -> None:
-    nobody = PostgresReaderOptions(url="postgresql://nobody:canary@127.0.0.1:1/none")  # type: ignore[arg-type]
+    nobody = PostgresReaderOptions(url="postgresql://nobody:sesame81@127.0.0.1:1/none")  # type: ignore[arg-type]
     with pytest.raises(TailraceError, match=r"127\.0\.0\.1:1/none") as unreachable, closing(nobody.open()) as reader:
         reader.tables()
     assert unreachable.value.code == "source.unreachable"
-    assert "canary" not in str(unreachable.value)
+    assert "sesame81" not in str(unreachable.value)
     assert not nobody.probe()[0].ok

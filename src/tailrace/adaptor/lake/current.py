@@ -20,6 +20,7 @@ from tailrace.adaptor.lake.place import (
     SUFFIX,
     attempt_directory,
     data_files,
+    log_of,
     make_directory,
     reaching,
     read_note,
@@ -52,7 +53,7 @@ class CurrentLake:
 
     def __init__(self, path: str, consumer: str = "") -> None:
         self._lake = path
-        self._consumer = consumer
+        self._log = log_of(consumer)
 
     @reaching()
     def applied(self, namespace: str) -> Offset | None:
@@ -123,11 +124,11 @@ class CurrentLake:
             shutil.rmtree(os.path.join(versions, old))
 
     def _note(self, version: int, upto: Offset, copy: Offset | None) -> dict[str, Any]:
-        return {"version": version, "offset": upto, "copy": copy, "consumer": self._consumer}
+        return {"version": version, "offset": upto, "copy": copy, "log": self._log}
 
     def _is_ours(self, state: dict[str, Any]) -> bool:
         """Whether the offsets in a note are of the log that is delivered now."""
-        return bool(state.get("consumer") == self._consumer)
+        return bool(state.get("log") == self._log)
 
     def _state(self, directory: str) -> dict[str, Any] | None:
         return read_note(os.path.join(directory, CURRENT, STATE))

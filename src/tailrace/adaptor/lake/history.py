@@ -26,6 +26,7 @@ from tailrace.adaptor.lake.place import (
     attempt_directory,
     data_files,
     for_spark,
+    log_of,
     reaching,
     read_note,
     sync_files,
@@ -55,14 +56,14 @@ class HistoryLake:
 
     def __init__(self, path: str, consumer: str = "") -> None:
         self._lake = path
-        self._consumer = consumer
+        self._log = log_of(consumer)
 
     @reaching()
     def applied(self, namespace: str) -> Offset | None:
         directory = table_directory(self._lake, namespace)
         self._finish(directory)
         state = read_note(os.path.join(directory, STATE))
-        is_ours = state is not None and state.get("consumer") == self._consumer
+        is_ours = state is not None and state.get("log") == self._log
         return Offset(state["offset"]) if state is not None and is_ours else None
 
     @reaching()
@@ -88,7 +89,7 @@ class HistoryLake:
         first = sum(name.startswith(f"{upto:020d}-") for name in data_files(directory))
         moves = {name: f"{upto:020d}-{first + at:04d}{SUFFIX}" for at, name in enumerate(written)}
         intent = {
-            "consumer": self._consumer,
+            "log": self._log,
             "offset": upto,
             "staging": os.path.basename(staging),
             "moves": {COLUMNS: COLUMNS, **moves},
@@ -118,7 +119,7 @@ class HistoryLake:
             if os.path.exists(os.path.join(directory, name)):
                 os.remove(os.path.join(directory, name))
         Disk().sync_directory(directory)
-        note = {"offset": intent["offset"], "consumer": intent["consumer"]}
+        note = {"offset": intent["offset"], "log": intent["log"]}
         write_note(os.path.join(directory, STATE), note)  # 3.
         os.remove(os.path.join(directory, INTENT))
         shutil.rmtree(os.path.join(directory, STAGING), ignore_errors=True)

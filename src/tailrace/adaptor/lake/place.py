@@ -63,6 +63,11 @@ def _spelled(character: str) -> str:
     return "".join(f"~{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
 
 
+def log_of(consumer: str) -> str:
+    """The log that offsets are of: a lake belongs to one writer of it, whatever that is called."""
+    return consumer.rpartition("@")[2]
+
+
 def attempt_directory(directory: str) -> str:
     """Where Spark may write, below a directory that is emptied. Each attempt gets another place, for the Spark of a
     driver that was killed writes on for a moment."""
