@@ -39,11 +39,11 @@ def is_clearing(frame: SelectedFrame) -> bool:
     return any(row == COMMAND for row in data.to_pylist())
 
 
-def emptied_name(chain: Chain, namespace: str) -> tuple[str | None, str]:
-    """What a namespace is called after the functions, None when its table stays as it is, and why it does."""
+def kept_by(chain: Chain, namespace: str) -> list[str] | None:
+    """When the functions keep a table from being emptied, what people should know of it; None when they do not."""
     if not chain.keeps_namespaces:
-        return None, f"{namespace} was emptied in the source; tables that functions rename stay as they are"
-    return (namespace, "") if chain.keeps_deletes else (None, "")
+        return [f"{namespace} was emptied in the source; tables that functions rename stay as they are"]
+    return None if chain.keeps_deletes else []
 
 
 def stays(namespace: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tailrace.deliver.messages import Messages
@@ -21,6 +22,14 @@ def refused(namespace: str, where: str, error: Exception | str) -> TailraceError
     told = " ".join(str(error).split())
     what = f"{namespace}, {where}: {told}"
     return TailraceError("destination.refused", what, hint="mend the table or the messages, then run again")
+
+
+def refuse_shared(namespace: str, table: str, tables: Mapping[str, str]) -> None:
+    """Two namespaces in one table would overwrite each other; `tables` says where each goes."""
+    for other, taken in tables.items():
+        if taken == table and other != namespace:
+            what = f"{namespace} and {other} would both be written to table {table}"
+            raise TailraceError("destination.refused", what, hint="give them destinations of their own")
 
 
 def refuse_changes(messages: Messages) -> None:

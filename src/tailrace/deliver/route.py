@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.deliver.announcing import MakeRoom, refusals_told
-from tailrace.deliver.clearing import Clear, ClearTable, clear_frames, emptied_name
+from tailrace.deliver.clearing import Clear, ClearTable, clear_frames, kept_by
 from tailrace.deliver.contract import Spread
 from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
 from tailrace.deliver.frames import FrameMaker, TypedFrame, through, together
@@ -103,9 +103,8 @@ class ColumnRoute:
 
     def clear(self, clear: Clear, passing: Passing) -> list[str]:
         """Empty a table; gives what people should know."""
-        name, why = emptied_name(self._chain, clear.namespace)
-        if name is None:
-            return [why] if why else []
+        if (kept := kept_by(self._chain, clear.namespace)) is not None:
+            return kept
         return _clear_in_task(self._session(), self._spec.name, self._options, clear, passing)
 
     def deliver_singly(self, stretch: Stretch, promise: Promise, passing: Passing) -> Receipt | None:
@@ -222,9 +221,8 @@ class FrameRoute:
 
     def clear(self, clear: Clear, passing: Passing) -> list[str]:
         """As in `ColumnRoute`."""
-        name, why = emptied_name(self._chain, clear.namespace)
-        if name is None:
-            return [why] if why else []
+        if (kept := kept_by(self._chain, clear.namespace)) is not None:
+            return kept
         if self._options.on_driver:
             return clear_frames(self._options, clear, passing.rewound)
         return _clear_in_task(self._session(), self._spec.name, self._options, clear, passing)

@@ -22,7 +22,7 @@ from tailrace.adaptor.mysql.target import Destination
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.outcome import Outcome, outcome
-from tailrace.deliver.refusal import refuse_changes, refuse_without_key, refused, span
+from tailrace.deliver.refusal import refuse_changes, refuse_shared, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
 from tailrace.message import Offset
 
@@ -200,10 +200,7 @@ class MysqlWriter:
         if database == OURS:
             what = f"{namespace} would be written to {place}, a database that is ours"
             raise TailraceError("destination.refused", what, hint="rename it with a function, or say `into_database`")
-        others = [other for other, made in self._destinations.items() if made.name == place and other != namespace]
-        if others:
-            what = f"{namespace} and {others[0]} would both be written to table {place}"
-            raise TailraceError("destination.refused", what, hint="give them destinations of their own")
+        refuse_shared(namespace, place, {other: made.name for other, made in self._destinations.items()})
 
     def _apply(self, connection: pymysql.Connection[Any], destination: Destination, messages: Messages) -> None:
         """Write the last state of every key. Where these states collide on the way, every change in its order."""

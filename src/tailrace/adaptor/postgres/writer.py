@@ -21,7 +21,7 @@ from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.ordering import in_source_order
 from tailrace.deliver.outcome import Outcome, outcome
-from tailrace.deliver.refusal import refuse_changes, refuse_without_key, refused, span
+from tailrace.deliver.refusal import refuse_changes, refuse_shared, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
 from tailrace.message import Mode, Offset
 
@@ -173,10 +173,7 @@ class PostgresWriter:
         if table.partition(".")[0] == writesql.OURS:
             what = f"{namespace} would be written to {table}, a schema that is ours"
             raise TailraceError("destination.refused", what, hint="rename it with a function, or say `into_schema`")
-        others = [other for other, made in self._destinations.items() if made.name == table and other != namespace]
-        if others:
-            what = f"{namespace} and {others[0]} would both be written to table {table}"
-            raise TailraceError("destination.refused", what, hint="give them destinations of their own")
+        refuse_shared(namespace, table, {other: made.name for other, made in self._destinations.items()})
 
     def _copy_straight(self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages) -> bool:
         """Rows of a copy are mostly new, so they are sent straight into the table; False when one was there."""

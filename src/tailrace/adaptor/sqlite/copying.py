@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -17,9 +16,9 @@ from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.kinds import Kind, field_of
 from tailrace.adaptor.sqlite.scan import Answer, Query, scan
 from tailrace.adaptor.sqlite.values import Value, from_json, from_plain, to_plain
-from tailrace.log.batch import TIMESTAMP, Batch, with_key
-from tailrace.message import Mode, Op
+from tailrace.log.batch import Batch
 from tailrace.source.contract import Piece
+from tailrace.source.rows import inserted
 
 _FIRST_ROWS: Final = 512
 """Read first, to learn how long the rows are."""
@@ -137,13 +136,5 @@ def _values(border: Sequence[Any] | None) -> list[Value] | None:
 
 def _batch(table: TableInfo, kinds: Mapping[str, Kind], answer: Answer) -> Batch:
     fields = [field_of(name, kind) for name, kind in zip(kinds, answer.kinds, strict=False)]
-    count = len(answer)
-    now = pa.scalar(time.time_ns() // 1000, TIMESTAMP)
-    columns: dict[str, pa.Array[Any]] = {
-        "op": pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), count),
-        "timestamp": pa.repeat(now, count),
-        "lsn": pa.repeat(pa.scalar(0, pa.int64()), count),
-        "data": pa.StructArray.from_arrays(answer.columns[: len(kinds)], fields=fields),
-    }
-    rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    return Batch(table.namespace, with_key(rows, table.key), Mode.COPY)
+    data = pa.StructArray.from_arrays(answer.columns[: len(kinds)], fields=fields)
+    return inserted(table.namespace, data, table.key)
