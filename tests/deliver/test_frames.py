@@ -14,19 +14,21 @@ import pytest
 from tailrace.adaptor.console.options import ConsoleWriterOptions
 from tailrace.adaptor.files.options import FilesWriterOptions
 from tailrace.adaptor.lake.options import LakeWriterOptions
+from tailrace.deliver.deadletter import dead_letter_namespace
 from tailrace.deliver.trouble import TroubleFile
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, batch_of, rows_of, with_key
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.documents import json_field
+from tailrace.log.reader import LogReader
 from tailrace.message import Message, Micros, Mode, Op
-from tailrace.pipeline.spec import SchemaPolicy, WriteSpec
+from tailrace.pipeline.spec import OnError, SchemaPolicy, WriteSpec
 from tailrace.transform import omit, pretty, python, rename, sql
 from tests.deliver.conftest import Deliver, failure, position
 from tests.deliver.notebook import Notebook, NotebookOptions, commits
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 STAR = sql("SELECT * FROM messages")
 
@@ -312,3 +314,76 @@ def test_a_refused_message_is_no_failed_task(log: CommitLog, deliver: Deliver, t
     again = failure(deliver, spec)
     assert "stopped before offset 1" in again.what
     assert commits(tmp_path / "notes") == [[0]]
+
+
+def jobs(spark: SparkSession) -> int:
+    """How many jobs Spark has begun so far."""
+    context: Any = spark.sparkContext
+    return int(context._jsc.sc().dagScheduler().numTotalJobs())
+
+
+def test_a_refused_message_costs_few_jobs(
+    log: CommitLog, deliver: Deliver, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Through DataFrames, too, messages are redelivered one at a time in one task, each committed by itself."""
+    insert(log, *[{"id": number, "v": "x"} for number in range(300)])
+    options = NotebookOptions(path=str(tmp_path / "notes"), poison=(200,))
+    spec = WriteSpec("notes", "notebook", options, through=(STAR,))
+    failure(deliver, spec)
+    before = jobs(spark)
+
+    error = failure(deliver, spec)
+
+    assert "stopped before offset 200" in error.what
+    assert commits(tmp_path / "notes") == [[offset] for offset in range(200)]
+    assert position(log, "notes") == 199
+    assert jobs(spark) - before < 6
+
+
+@pytest.mark.parametrize("functions", [(), (STAR,)], ids=["plain", "sql"])
+def test_many_messages_that_a_lake_refuses_cost_few_jobs(
+    log: CommitLog, deliver: Deliver, tmp_path: Path, spark: SparkSession, functions: tuple[Any, ...]
+) -> None:
+    rows = [{"id": None if number % 3 else number, "v": "x"} for number in range(300)]
+    insert(log, *rows)
+    before = jobs(spark)
+
+    deliver(lake_writer(tmp_path, *functions, on_error=OnError.DEAD_LETTER))
+
+    assert [row["id"] for row in current(tmp_path)] == [number for number in range(300) if number % 3 == 0]
+    assert jobs(spark) - before < 20
+    entries = [entry.message for entry in LogReader(log.directory).entries()]
+    letters = [one.data["offset"] for one in entries if one.namespace == dead_letter_namespace("lake") and one.data]
+    assert letters == [number for number in range(300) if number % 3]
+
+
+def test_a_refused_schema_is_put_aside_with_its_messages_alone(
+    log: CommitLog, deliver: Deliver, tmp_path: Path
+) -> None:
+    spec = lake_writer(tmp_path, on_schema_change=SchemaPolicy.FREEZE, on_error=OnError.SKIP)
+    insert(log, {"id": 1, "v": 1})
+    deliver(spec)
+    insert(log, {"id": 2, "v": 2, "w": "new"})
+    insert(log, {"id": 3, "v": 3})
+
+    said = deliver(spec)
+
+    assert current(tmp_path) == [{"id": 1, "v": 1}, {"id": 3, "v": 3}]
+    assert any("offset 1 skipped" in line for line in said)
+
+
+def test_a_function_on_frames_that_fails_at_single_messages(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:
+    """Only Spark knows which: they are found by halving."""
+    insert(log, *[{"id": number, "v": str(number) if number % 10 else "none"} for number in range(20)])
+    options = NotebookOptions(path=str(tmp_path / "notes"))
+    spec = WriteSpec(
+        "notes", "notebook", options, through=(sql("SELECT CAST(v AS INT) AS v FROM messages"),), on_error=OnError.SKIP
+    )
+
+    said = deliver(spec)
+
+    assert [line for line in said if "skipped" in line and "offset 10" in line]
+    assert sorted(offset for one in commits(tmp_path / "notes") for offset in one) == [
+        number for number in range(20) if number % 10
+    ]
+    assert position(log, "notes") == 19

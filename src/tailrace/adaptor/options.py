@@ -25,6 +25,7 @@ from tailrace.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from tailrace.deliver.contract import FrameWriter, Writer
+    from tailrace.deliver.messages import Messages
     from tailrace.source.contract import Reader
 
 
@@ -132,6 +133,10 @@ class WriterOptions(End):
     @abstractmethod
     def open(self) -> Writer | FrameWriter:
         """A writer to this destination."""
+
+    def examine(self, messages: Messages) -> None:
+        """For destinations that Spark writes: refuse messages that `write_frame` would, as far as that can be seen
+        without the destination. After a failure it gets them one at a time, inside a task."""
 
     @property
     def every_s(self) -> float:

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 from tailrace.deliver.acks import Acks
 from tailrace.deliver.clearing import Clear
+from tailrace.deliver.columnroute import ColumnRoute
 from tailrace.deliver.deadletter import dead_letters
+from tailrace.deliver.frameroute import FrameRoute
 from tailrace.deliver.passing import PASSED, Passing
 from tailrace.deliver.promise import Promise, PromiseFile
-from tailrace.deliver.redelivery import OF_MESSAGES, describe
-from tailrace.deliver.route import ColumnRoute, Delivered, FrameRoute
+from tailrace.deliver.redelivery import OF_MESSAGES
+from tailrace.deliver.route import Delivered
 from tailrace.deliver.stretch import Stretch, measure
-from tailrace.deliver.task import DeliverItem, read_range
 from tailrace.deliver.trouble import Trouble, TroubleFile
 from tailrace.errors import TailraceError
 from tailrace.limits import U64_MAX
@@ -189,6 +190,7 @@ class Delivery:
             bytes_max or self.spec.batch_bytes,
             limit=limit,
             with_schemas=isinstance(self._route, FrameRoute),
+            acknowledged=self._passing.acknowledged,
         )
 
     def _deliver(self, stretch: Stretch) -> None:
@@ -254,24 +256,17 @@ class Delivery:
         end = Offset(trouble.last + 1)
         if self._next < end:
             self._report(f"{self.spec.name}: offsets {self._next} to {trouble.last} are delivered one at a time")
-            if isinstance(self._route, ColumnRoute):
-                self._redeliver_singly(self._route, end)
-            else:
-                self._halve(end)
+            for part in self._parts(self._measure(end, U64_MAX)):
+                if isinstance(part, Clear):
+                    self._clear(part)
+                else:
+                    self._redeliver(part, end)
             self._commit(end, now=True)
         self._trouble_file.clear()
         self._trouble = None
 
-    def _redeliver_singly(self, route: ColumnRoute, end: Offset) -> None:
-        """One message at a time, in one task for each stretch between places where tables were emptied."""
-        for part in self._parts(self._measure(end, U64_MAX)):
-            if isinstance(part, Clear):
-                self._clear(part)
-            else:
-                self._redeliver_part(route, part, end)
-
-    def _redeliver_part(self, route: ColumnRoute, stretch: Stretch, end: Offset) -> None:
-        receipt = route.deliver_singly(stretch, self._promise, self._passing)
+    def _redeliver(self, stretch: Stretch, end: Offset) -> None:
+        receipt = self._route.deliver_singly(stretch, self._promise, self._passing)
         if receipt is not None:
             self._put_aside(receipt["aside"])
             self._learn(Delivered(Counter(receipt["written"]), receipt["schemas"], receipt["news"]))
@@ -280,33 +275,6 @@ class Delivery:
                 self._commit(Offset(refused["offset"]), now=True)
                 self._stop_at(refused, end)
         self._announce(stretch)
-
-    def _halve(self, end: Offset) -> None:
-        """Deliver up to `end` through DataFrames, or one half after the other when that fails, down to the messages at
-        fault: each costs some twenty jobs, however long the range is."""
-        try:
-            while self._next < end:
-                stretch = self._measure(end)
-                self._deliver(stretch)
-                self._commit(stretch.end)
-        except TailraceError as error:
-            if error.code not in OF_MESSAGES:
-                raise
-            if end - self._next > 1:
-                self._halve(Offset((self._next + end) // 2))
-                self._halve(end)
-                return
-            self._refuse(self._next, error, end)
-            self._commit(end)
-
-    def _refuse(self, offset: Offset, error: TailraceError, end: Offset) -> None:
-        """A single message was refused: stop before it, or put it aside."""
-        item = DeliverItem(offset, Offset(offset + 1), (self._reader.view.find(offset).head.namespace,))
-        for messages in read_range(self._log.directory, item, self._passing):
-            refused = {"offset": offset, "error": error.encode(), "message": describe(messages)}
-            if self.spec.on_error is OnError.STOP:
-                self._stop_at(refused, Offset(self._trouble.last + 1) if self._trouble else end)
-            self._put_aside([refused])
 
     def _stop_at(self, refused: Receipt, end: Offset) -> None:
         """A message that cannot be written: the writer stops at the offset before it, and says what can be done."""

@@ -173,6 +173,11 @@ def _lift(typed: TypedFrame, chain: Chain, besides: Besides | None) -> TypedFram
     return TypedFrame(empty.namespace, empty.key, frame, typed.keeps_keys and chain.keeps_keys)
 
 
+def as_rows(messages: Messages) -> pa.RecordBatch:
+    """Messages by themselves as rows of a DataFrame."""
+    return conform(messages, frame_schema(_struct_type(messages.data), _struct_type(messages.before)))
+
+
 def _rows(messages: Messages, schema: pa.Schema, kept: pa.StructType | None) -> pa.RecordBatch:
     if kept is None:
         return conform(messages, schema)

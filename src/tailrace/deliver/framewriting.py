@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -49,7 +50,7 @@ class FrameWriting:
         kept = self.evolution.admit_fields(typed.namespace, incoming, start)
         known = self.evolution.known[typed.namespace]
         target = Target(typed.namespace, known, typed.key, copy if typed.keeps_keys else None)
-        try:
+        with telling_refusal(f"{typed.namespace} up to offset {upto}"):
             frame = typed.frame if kept.equals(incoming) else self._with_fields(typed, incoming, kept, upto)
             if self._options.on_driver:
                 count = self._write_frame(target, frame, start, upto)
@@ -61,13 +62,6 @@ class FrameWriting:
                 )
             self._done[typed.namespace] = max(upto, self._done.get(typed.namespace, upto))
             return count
-        except TailraceError:
-            raise
-        except Exception as error:
-            if (told := task_error(error) or not_at_work(error)) is not None:
-                raise told from error
-            what = f"{typed.namespace} up to offset {upto} was not written: {fold(error)}"
-            raise TailraceError("destination.refused", what, hint="look into spark.log") from error
 
     def close(self) -> None:
         if self._writer is not None:
@@ -100,12 +94,26 @@ class FrameWriting:
         done = _later(writer.applied(target.namespace), self._done.get(target.namespace))
         if done is not None and done >= upto and start > self._passing.rewound:
             return 0
-        writer.write_frame(target, _unwritten(frame, self._passing, done, start), upto)
+        writer.write_frame(target, unwritten(frame, self._passing, done, start), upto)
         return None
 
 
-def _unwritten(frame: DataFrame, passing: Passing, done: Offset | None, start: Offset) -> DataFrame:
-    """The messages that the destination does not have yet, or that an operator wants sent again."""
+@contextmanager
+def telling_refusal(which: str) -> Iterator[None]:
+    """Errors of Spark's in the body are told as what has become of some messages."""
+    try:
+        yield
+    except TailraceError:
+        raise
+    except Exception as error:
+        if (told := task_error(error) or not_at_work(error)) is not None:
+            raise told from error
+        what = f"{which} was not written: {fold(error)}"
+        raise TailraceError("destination.refused", what, hint="look into spark.log") from error
+
+
+def unwritten(frame: DataFrame, passing: Passing, done: Offset | None, start: Offset) -> DataFrame:
+    """The messages from `start` on that the destination does not have yet, or that an operator wants sent again."""
     if done is None or done < start or done <= passing.rewound:
         return frame
     return frame.where((frame["offset"] > int(done)) | (frame["offset"] <= int(passing.rewound)))

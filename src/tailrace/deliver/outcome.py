@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.deliver.messages import Messages
-from tailrace.errors import TailraceError
+from tailrace.deliver.refusal import refuse_null
 from tailrace.log.documents import is_json, json_field
 from tailrace.message import Op
 
@@ -39,7 +39,7 @@ def outcome(messages: Messages, key: tuple[str, ...], rendering: Rendering) -> O
     An event's mark is twice its message's place, plus one where the row is there afterwards.
     """
     new, old, fields = _keys(messages, key, rendering)
-    _refuse_null(messages, key, new)
+    refuse_null(messages, key, new)
     places = np.arange(len(messages))
     events = [_events(new, places * 2 + np.where(_is(messages, Op.DELETE), 0, 1))]
     if old is not None:
@@ -75,17 +75,6 @@ def _keys(
         old.append(found[-1][0])
         fields.append(field)
     return new, old if has_old else None, fields
-
-
-def _refuse_null(messages: Messages, key: tuple[str, ...], columns: list[pa.Array[Any]]) -> None:
-    empty = [(pc.index(column.is_null(), True).as_py(), name) for name, column in zip(key, columns, strict=True)]
-    nulls = [(at, name) for at, name in empty if at >= 0]
-    if nulls:
-        at, name = min(nulls)
-        offset = messages.offsets()[at].as_py()
-        what = f"{messages.namespace} has NULL in its key column {name} at offset {offset}, so it names no row"
-        hint = "give the row a key in the source, or say which columns are the key with `key`"
-        raise TailraceError("destination.refused", what, hint=hint)
 
 
 def _events(columns: list[pa.Array[Any]], marks: Any) -> pa.Table:

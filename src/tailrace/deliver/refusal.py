@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tailrace.deliver.messages import Messages
 from tailrace.errors import TailraceError
 from tailrace.message import Op
@@ -48,3 +51,15 @@ def refuse_without_key(messages: Messages, key: tuple[str, ...]) -> None:
     if missing:
         what = f"{messages.namespace} {span(messages)} comes without its key column {', '.join(missing)}"
         raise TailraceError("destination.refused", what, hint="keep the key columns in the functions of this writer")
+
+
+def refuse_null(messages: Messages, key: tuple[str, ...], columns: list[pa.Array[Any]]) -> None:
+    """To a database no two NULLs are the same; `columns` are those of the key."""
+    empty = [(pc.index(column.is_null(), True).as_py(), name) for name, column in zip(key, columns, strict=True)]
+    nulls = [(at, name) for at, name in empty if at >= 0]
+    if nulls:
+        at, name = min(nulls)
+        offset = messages.offsets()[at].as_py()
+        what = f"{messages.namespace} has NULL in its key column {name} at offset {offset}, so it names no row"
+        hint = "give the row a key in the source, or say which columns are the key with `key`"
+        raise TailraceError("destination.refused", what, hint=hint)

@@ -133,9 +133,10 @@ def measure(
     *,
     limit: Offset | None = None,
     with_schemas: bool = False,
+    acknowledged: frozenset[int] = frozenset(),
 ) -> Stretch:
     """The stretch from `start` on: at least one commit group, and no more than fits `bytes_max`. At `limit` it ends,
-    even inside a group."""
+    even inside a group. Frames of which all messages are acknowledged are passed over."""
     stretch = Stretch(start, start)
     last = Offset(U64_MAX) if limit is None else limit
     held, seen = 0, start
@@ -143,7 +144,8 @@ def measure(
         head = located.head
         if head.offset >= last:
             break
-        if not head.is_hole and is_delivered(head.namespace) and namespace.search(head.namespace):
+        is_wanted = not head.is_hole and is_delivered(head.namespace) and namespace.search(head.namespace)
+        if is_wanted and not (acknowledged and acknowledged.issuperset(range(head.offset, head.end))):
             share = stretch.shares.setdefault(head.namespace, Share(max(start, head.offset), head.end))
             share.note(head, start, last)
             held += head.frame_bytes

@@ -33,6 +33,10 @@ class Chain:
         """Whether one of the functions is there for what it logs."""
         return any(function.logs for function in self.functions)
 
+    def silent(self) -> Chain:
+        """Without the functions that are there for what they log."""
+        return Chain(tuple(function for function in self.functions if not function.logs))
+
     @property
     def keeps_namespaces(self) -> bool:
         """Whether no two namespaces can become one."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -127,13 +128,18 @@ class HistoryLake:
 
 def history_schema(existing: pa.Schema | None, target: Target) -> pa.Schema:
     """The columns of a table of messages. A field that is called like one of ours is refused."""
-    for name in target.schema.names:
-        if name.lower() in META:
-            what = f"field {name} of {target.namespace} is called like a column that a history has of its own"
-            raise TailraceError("destination.refused", what, hint="rename it with a function")
+    refuse_own_names(target.namespace, target.schema.names)
     fields = [] if existing is None else [entry for entry in existing if entry.name not in META]
     meta = [pa.field(name, kind) for name, kind in META.items()]
     return pa.schema([*meta, *table_schema(pa.schema(fields), target)])
+
+
+def refuse_own_names(namespace: str, names: Iterable[str]) -> None:
+    """Fields must not be called like the columns of a message."""
+    for name in names:
+        if name.lower() in META:
+            what = f"field {name} of {namespace} is called like a column that a history has of its own"
+            raise TailraceError("destination.refused", what, hint="rename it with a function")
 
 
 def history_rows(frame: DataFrame, target: Target, schema: pa.Schema) -> DataFrame:

@@ -12,6 +12,7 @@ from tailrace.adaptor.options import Check, FilePath, FilledIn, Seconds, WriterO
 
 if TYPE_CHECKING:
     from tailrace.deliver.contract import FrameWriter
+    from tailrace.deliver.messages import Messages
     from tailrace.verify.contract import ReadBack
 
 
@@ -72,6 +73,11 @@ class LakeWriterOptions(WriterOptions):
         from tailrace.adaptor.lake.current import CurrentLake
 
         return CurrentLake(self.path, self.consumer)
+
+    def examine(self, messages: Messages) -> None:
+        from tailrace.adaptor.lake.examining import examine_change, examine_event
+
+        examine_event(messages) if self.keep is Keep.HISTORY else examine_change(messages)
 
     def read_back(self) -> ReadBack | str:
         if self.keep is Keep.HISTORY:
