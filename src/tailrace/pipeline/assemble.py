@@ -58,6 +58,7 @@ class _Assembly:
             keep_bytes=settings.keep_bytes,
             keep_s=settings.keep_age,
             shutdown_s=settings.shutdown,
+            patience_s=settings.patience,
             poll_s=settings.poll,
             spark=settings.spark,
             master=settings.master,

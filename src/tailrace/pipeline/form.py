@@ -17,6 +17,7 @@ from tailrace.namespace import namespace_pattern
 from tailrace.pipeline.spec import (
     BATCH_BYTES_DEFAULT,
     EVERYTHING,
+    PATIENCE_S_DEFAULT,
     POLL_S_DEFAULT,
     SHUTDOWN_S_DEFAULT,
     OnError,
@@ -131,6 +132,8 @@ class SettingsForm(Options):
     """Keep messages of this age although no writer needs them."""
     shutdown: Seconds = SHUTDOWN_S_DEFAULT
     """How long a clean shutdown may take."""
+    patience: Seconds = PATIENCE_S_DEFAULT
+    """How long to wait for a source or a destination that no longer answers, before the run or the writer ends."""
     poll: Seconds = POLL_S_DEFAULT
     """How often to look for changes."""
     master: str | None = None

@@ -20,6 +20,7 @@ from tailrace.log.retention import Keep, retain
 from tailrace.message import Offset
 from tailrace.pipeline.failures import Failures
 from tailrace.pipeline.names import READING, RUN
+from tailrace.pipeline.patience import Patience
 from tailrace.pipeline.shutdown import Shutdown
 from tailrace.source.capture import Capture
 from tailrace.spark.beside import RUN_DIRECTORY
@@ -187,8 +188,25 @@ class _Runner:
             for write in spec.writes
         ]
         self._running = Running(spec, log, capture, deliveries)
-        self._reading = Turns(spark, READING, capture.turn, directory)
-        self._writing = [Turns(spark, each.spec.name, each.turn, directory) for each in deliveries]
+        self._reading = Turns(spark, READING, self._patiently("the source", READING, capture), directory)
+        self._writing = [
+            Turns(spark, each.spec.name, self._patiently(each.spec.name, each.spec.name, each), directory)
+            for each in deliveries
+        ]
+
+    def _patiently(self, called: str, part: str, worker: Capture | Delivery) -> Callable[[], bool]:
+        """The turns of a part, with waiting where its end does not answer."""
+        is_reader = isinstance(worker, Capture)
+        patience = Patience(
+            called,
+            worker.turn,
+            was_there=lambda: is_reader or self._has_done_something(part),
+            again=worker.reopen if isinstance(worker, Capture) else lambda: None,
+            patience_s=self._running.spec.patience_s,
+            stop=self._stop_reading if is_reader else self._stop_writing,
+            report=self._watcher.say,
+        )
+        return patience.turn
 
     def open(self) -> bool:
         """Writers first: from then on the log keeps for them what is captured. False when somebody asks for the end

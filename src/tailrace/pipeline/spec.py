@@ -19,6 +19,7 @@ EVERYTHING: Final = re.compile(".*")
 BATCH_BYTES_DEFAULT: Final = 256 * MIB
 """A writer gets at most about this much of the log at once."""
 SHUTDOWN_S_DEFAULT: Final = 30.0
+PATIENCE_S_DEFAULT: Final = 300.0
 POLL_S_DEFAULT: Final = 0.05
 
 
@@ -86,6 +87,7 @@ class PipelineSpec:
     keep_bytes: int | None = None
     keep_s: float | None = None
     shutdown_s: float = SHUTDOWN_S_DEFAULT
+    patience_s: float = PATIENCE_S_DEFAULT
     poll_s: float = POLL_S_DEFAULT
     spark: Mapping[str, str] = field(default_factory=dict)
     """Further settings of the Spark session."""

@@ -118,8 +118,22 @@ class Capture:
         self._reader = self._options.open()
         self._discover()
 
+    def reopen(self) -> None:
+        """Begin anew with the source, from what the log says, after it did not answer."""
+        if self._reader is not None:
+            self._reader.close()
+        self._reader = self._options.open()
+        self._discover()
+
     def turn(self) -> bool:
         """One turn; False when everything that was asked for is in the log."""
+        try:
+            return self._take_turn()
+        except TailraceError:
+            self.is_idle = False
+            raise
+
+    def _take_turn(self) -> bool:
         if not self.progress.plans:
             self.reader.copied()
         position, items = self._await_work()
