@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.deliver import route
+from tailrace.deliver import columnroute
 from tailrace.deliver.messages import messages_of
 from tailrace.deliver.spilling import described, restored
 from tailrace.log.batch import Batch, rows_of, with_key
@@ -33,7 +33,7 @@ def test_a_slow_function_runs_in_several_tasks(
     log: CommitLog, deliver: Deliver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The order stays, two namespaces stay apart, and one task writes."""
-    monkeypatch.setattr(route, "SPILL_BYTES_MIN", 1)
+    monkeypatch.setattr(columnroute, "SPILL_BYTES_MIN", 1)
     for start in range(0, 100, 10):
         for name in ("a", "b"):
             log.append_messages([Message(Op.INSERT, Micros(1), name, {"n": n}) for n in range(start, start + 10)])

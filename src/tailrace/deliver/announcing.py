@@ -45,6 +45,23 @@ class MakeRoom:
         return {"news": news}
 
 
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Makes tables ready for what will come, before any message is written."""
+
+    options: WriterOptions
+
+    def __call__(self, targets: tuple[Target, ...]) -> Receipt:
+        writer = open_writer(self.options)
+        try:
+            for target in targets:
+                writer.prepare(target)
+            writer.commit(Offset(0))
+        finally:
+            writer.close()
+        return {}
+
+
 @contextmanager
 def refusals_told(namespace: str, news: list[str]) -> Iterator[None]:
     """What is refused in the body becomes news."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tailrace.deliver.messages import Messages
+    from tailrace.deliver.parting import Part
 
 
 class Spread(StrEnum):
@@ -27,6 +28,8 @@ class Spread(StrEnum):
     """One task writes everything, in log order."""
     NAMESPACE = "namespace"
     """A task writes all messages of its namespaces, in log order."""
+    KEY = "key"
+    """A task writes all messages of its part of the keys, in log order; the writer is a `PartedWriter`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,23 @@ class Writer(Protocol):
 
     def close(self) -> None:
         """Let go; what was not committed must not stay visible where the destination can help it."""
+
+
+@runtime_checkable
+class PartedWriter(Protocol):
+    """A `Writer` that can be one of several that write at the same time, each the rows of its part of the keys.
+
+    Tables are made ready by another one before. One without a part writes all rows: what it commits holds for all
+    parts."""
+
+    parts: int
+    """How many write at the same time, at most."""
+
+    def take(self, part: Part) -> None:
+        """From now on `applied` and `commit` are about one part."""
+
+    def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that tell rows apart, when the source says that they are `key`."""
 
 
 @runtime_checkable

@@ -189,7 +189,7 @@ class Delivery:
             self.spec.namespace,
             bytes_max or self.spec.batch_bytes,
             limit=limit,
-            with_schemas=isinstance(self._route, FrameRoute),
+            with_schemas=self._route.wants_schemas,
             acknowledged=self._passing.acknowledged,
         )
 

@@ -67,6 +67,11 @@ class FrameRoute:
         self._keeps_originals = bool(self._rest) and not spec.options.on_driver  # what Spark writes stays text
         self._done: dict[str, Offset] = {}
 
+    @property
+    def wants_schemas(self) -> bool:
+        """Whether stretches are to say what their rows look like."""
+        return True
+
     def deliver(self, stretch: Stretch, promise: Promise, passing: Passing) -> Delivered:
         evolution = Evolution(self._spec.on_schema_change, decode_schemas(promise.schemas))
         writing = FrameWriting(self._options, evolution, passing, self._done)

@@ -114,6 +114,11 @@ class Stretch:
     clears: list[Clear] = field(default_factory=list)
     """Where namespaces were emptied: everything before must be written before, and what follows afterwards."""
 
+    @property
+    def messages(self) -> int:
+        """How many messages there are to write."""
+        return sum(share.messages for share in self.shares.values())
+
     def written(self) -> dict[str, Share]:
         """The shares that hold something to write."""
         return {name: share for name, share in self.shares.items() if share.frames}

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tailrace.deliver.contract import Target, Writer
+from tailrace.deliver.contract import PartedWriter, Target, Writer
 from tailrace.deliver.evolution import Evolution, decode_schemas, encode_schemas
 from tailrace.deliver.gathering import gathered
 from tailrace.deliver.messages import Messages, messages_of
+from tailrace.deliver.parting import Part, part_of
 from tailrace.deliver.passing import Passing
 from tailrace.errors import TailraceError
 from tailrace.log.reader import LogReader
@@ -35,6 +36,8 @@ class DeliverItem:
     start: Offset
     end: Offset
     namespaces: tuple[str, ...]
+    part: Part | None = None
+    """Only the messages of these keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class DeliverRange:
         written: Counter[str] = Counter()
         writer = open_writer(self.options)
         try:
+            if item.part is not None and isinstance(writer, PartedWriter):
+                writer.take(item.part)
             for messages in gathered(self._stream(writer, item)):
                 admitted = evolution.admit(messages)
                 write(writer, evolution.known[messages.namespace], admitted)
@@ -66,7 +71,10 @@ class DeliverRange:
         """What the destination has is asked for by the name that the functions have left."""
         applied = cache(writer.applied)
         for messages in self.read(item):
-            yield self.passing.unwritten(messages, applied)
+            ours = messages
+            if item.part is not None and isinstance(writer, PartedWriter):
+                ours = part_of(messages, writer.key_of(messages.namespace, messages.key), item.part)
+            yield self.passing.unwritten(ours, applied)
 
 
 @dataclass(frozen=True, slots=True)

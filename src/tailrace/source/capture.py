@@ -33,6 +33,7 @@ from tailrace.message import Message, Micros, Mode, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.source.bookmark import BookmarkHold, bookmark, load_progress
 from tailrace.source.contract import Reader, Table, left_out
+from tailrace.source.held import HeldWatch
 from tailrace.source.phase import Phase, Progress, TableProgress
 from tailrace.source.task import CaptureItem, StagePieces
 
@@ -96,6 +97,7 @@ class Capture:
         self._hold: BookmarkHold | None = None
         self._tables: dict[str, Table] = {}
         """As they were found last."""
+        self._held = HeldWatch(report)
         self._left_out: set[str] = set()
         """What people were told of."""
         self._discovered_s = 0.0
@@ -145,6 +147,7 @@ class Capture:
         is_last = self._once and is_read and not any(item.namespace for item in items)
         if is_last or time.monotonic() - self._forgot_s >= FORGET_EVERY_S:
             self._forget()
+        self._held.look(self.reader)
         return not is_last and not self._stop.is_set()
 
     def close(self) -> None:

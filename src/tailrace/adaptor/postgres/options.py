@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Self
 
 from psycopg import ProgrammingError, conninfo
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Check, FilledIn, ReaderOptions, WriterOptions
 from tailrace.adaptor.postgres import probes
@@ -112,8 +112,17 @@ class PostgresWriterOptions(WriterOptions):
     """Whether triggers and foreign keys of the destination rest (`session_replication_role = replica`)."""
     in_order: bool = False
     """Whether all changes are applied in the source's order across tables, which foreign keys need; it is slower."""
+    parallel: int = Field(default=1, ge=1, le=64)
+    """In how many transactions at a time rows are written, by their keys. With several, what one transaction of the
+    source has changed can be seen in parts, and foreign keys must rest (`as_replica`)."""
     consumer: FilledIn = ""
     """Under which name offsets are recorded; the pipeline fills it in."""
+
+    @model_validator(mode="after")
+    def _either_order_or_parts(self) -> Self:
+        if self.in_order and self.parallel > 1:
+            raise ValueError("in_order and parallel exclude each other: several transactions have no order")
+        return self
 
     def where(self) -> str:
         return self.server().place
@@ -127,6 +136,7 @@ class PostgresWriterOptions(WriterOptions):
             creates=self.create,
             as_replica=self.as_replica,
             in_order=self.in_order,
+            parts=self.parallel,
         )
 
     def probe(self) -> list[Check]:

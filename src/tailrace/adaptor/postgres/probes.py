@@ -13,12 +13,10 @@ from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.slot import PLUGIN, Slot
 from tailrace.adaptor.postgres.types import Choices
 from tailrace.errors import TailraceError
-from tailrace.limits import GIB
+from tailrace.source.held import HELD_BYTES
 from tailrace.units import show_bytes
 
 _VERSION_MIN: Final = 130_000
-HELD_BYTES: Final = GIB
-"""A slot that holds back more of the server's log than this is worth a warning."""
 _SHOWN: Final = 5
 
 

@@ -78,6 +78,10 @@ class PostgresReader:
     def reached(self) -> Position | None:
         return self._feed.reached()
 
+    def held_bytes(self) -> int | None:
+        with self._server.errors():
+            return self._feed.held_bytes(self._session())
+
     def forget(self, upto: Position) -> None:
         with self._server.errors():
             self._feed.forget(self._session(), upto)

@@ -18,6 +18,8 @@ from tailrace.errors import TailraceError
 _BUSY_S: Final = 30.0
 """How long another session may hold the slot: that of a task that was killed ends when the server notices."""
 _BUSY_LOOK_S: Final = 0.2
+_PAGE_HEADS: Final = (24, 40)
+"""A record that would begin behind the head of a page follows one that ends before it."""
 PLUGIN: Final = "pgoutput"
 
 
@@ -52,6 +54,21 @@ class Snapshot:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def end_of_log(connection: psycopg.Connection[Any]) -> int:
+    """Where the last record of the server's log ends that is on disk.
+
+    What is on disk may end inside a record. Whoever asks the slot for changes up to there waits for the rest of it, for
+    seconds on a server with little to do. So this is where the newest record ends, which is brought to disk if need be.
+    """
+    end, flushed, page = connection.execute(sql.WAL_END).fetchone() or (0, 0, 1)
+    if end > flushed:
+        with connection.transaction():
+            for statement in sql.FLUSH_WAL:
+                connection.execute(statement)
+    within = end % page
+    return int(end - within if within in _PAGE_HEADS else end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 import psycopg
 
-from tailrace.adaptor.postgres import changes, sql
+from tailrace.adaptor.postgres import changes
 from tailrace.adaptor.postgres.catalog import TableInfo
 from tailrace.adaptor.postgres.changes import ChangeReader
-from tailrace.adaptor.postgres.slot import PLUGIN, Slot, SlotState, Snapshot, lsn_text
+from tailrace.adaptor.postgres.slot import PLUGIN, Slot, SlotState, Snapshot, end_of_log, lsn_text
 from tailrace.adaptor.postgres.types import Choices
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch
@@ -49,8 +49,7 @@ class SlotFeed:
     def position(self, connection: psycopg.Connection[Any]) -> Position:
         if self._snapshot is not None:
             return self._position(self._snapshot.lsn)
-        (flushed,) = connection.execute(sql.FLUSHED).fetchone() or (0,)
-        return self._position(flushed)
+        return self._position(end_of_log(connection))
 
     def copied(self) -> None:
         """The snapshot is not needed any more; holding it would keep the server from cleaning up."""
@@ -74,6 +73,10 @@ class SlotFeed:
 
     def reached(self) -> Position | None:
         return self._reached
+
+    def held_bytes(self, connection: psycopg.Connection[Any]) -> int | None:
+        state = self._slot.state(connection)
+        return None if state is None else state.held_bytes
 
     def forget(self, connection: psycopg.Connection[Any], upto: Position) -> None:
         if self._snapshot is None:

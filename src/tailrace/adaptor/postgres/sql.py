@@ -56,10 +56,19 @@ _SLOT_STATE: Final = """
 """
 SLOT: Final = "SELECT" + _SLOT_STATE + "FROM pg_replication_slots WHERE slot_name = %s"
 ALL_SLOTS: Final = "SELECT slot_name," + _SLOT_STATE + "FROM pg_replication_slots ORDER BY slot_name"
-FLUSHED: Final = """
-    SELECT ((CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)
-            - '0/0')::int8
+WAL_END: Final = """
+    SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
+            - '0/0')::int8,
+           (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+            - '0/0')::int8,
+           current_setting('wal_block_size')::int8
 """
+"""Where the server's log ends, how much of it is on disk, and the size of its pages."""
+FLUSH_WAL: Final = (
+    "SET LOCAL synchronous_commit = local",
+    "SELECT pg_logical_emit_message(true, 'tailrace', '')",
+)
+"""A transaction that changes nothing; when it has committed everything before it is on disk."""
 ADVANCE: Final = "SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s::numeric)"
 DROP_SLOT: Final = "SELECT pg_drop_replication_slot(%s)"
 PUBLISHED: Final = "SELECT 1 FROM pg_publication WHERE pubname = %s"

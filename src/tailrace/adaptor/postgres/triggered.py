@@ -98,6 +98,10 @@ class TriggerFeed:
         for oid in changed:
             yield from self._read_table(tables[oid], piece)
 
+    def held_bytes(self, connection: psycopg.Connection[Any]) -> int | None:
+        (held,) = connection.execute(triggersql.HELD).fetchone() or (None,)
+        return held
+
     def forget(self, connection: psycopg.Connection[Any], upto: Position) -> None:
         connection.execute(triggersql.FORGET, (upto["snapshot"],))
 

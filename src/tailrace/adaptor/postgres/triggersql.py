@@ -46,6 +46,7 @@ DROP_EMPTY_SCHEMA: Final = """
     END$$
 """
 IS_INSTALLED: Final = "SELECT to_regclass('tailrace.tailrace_changelog') IS NOT NULL"
+HELD: Final = "SELECT pg_total_relation_size(to_regclass('tailrace.tailrace_changelog'))"
 SOURCE: Final = "SELECT id, pipeline FROM tailrace.tailrace_source"
 NEW_SOURCE: Final = "INSERT INTO tailrace.tailrace_source VALUES (%s, %s)"
 NOTED: Final = """

@@ -21,12 +21,14 @@ from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.ordering import in_source_order
 from tailrace.deliver.outcome import Outcome, outcome
+from tailrace.deliver.parting import Part
 from tailrace.deliver.refusal import refuse_changes, refuse_shared, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
 from tailrace.message import Mode, Offset
 
 _FEW: Final = 20
 """So many rows are sent one by one: making a table for them would take longer."""
+_PART: Final = " part "
 _STREAM_ROWS: Final = 16_384
 _AGAIN: Final = ("40", "55")
 """Classes of SQLSTATE that say that the same may succeed another time."""
@@ -35,7 +37,7 @@ _AGAIN: Final = ("40", "55")
 class PostgresWriter:
     """A destination. A transaction is open from the first `prepare` or `write` to `commit` or `close`."""
 
-    spread = Spread.NONE
+    spread = Spread.KEY
 
     def __init__(
         self,
@@ -47,7 +49,9 @@ class PostgresWriter:
         creates: bool = True,
         as_replica: bool = False,
         in_order: bool = False,
+        parts: int = 1,
     ) -> None:
+        self.parts = parts
         self._server = server
         self._consumer = consumer
         self._keys = keys
@@ -55,6 +59,7 @@ class PostgresWriter:
         self._creates = creates
         self._as_replica = as_replica
         self._in_order = in_order
+        self._part: Part | None = None
         self._waiting: list[Messages] = []
         """What is written with the commit, in the source's order."""
         self._connection: psycopg.Connection[Any] | None = None
@@ -63,13 +68,20 @@ class PostgresWriter:
         self._written: dict[str, str] = {}
         """The namespaces written in this transaction, each with its table."""
 
+    def take(self, part: Part) -> None:
+        self._part = part
+
+    def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
+        return self._keys.get(namespace, key)
+
     def applied(self, namespace: str) -> Offset | None:
         with self._server.errors():
             connection = self._begin()
             if connection.execute(writesql.IS_PREPARED).fetchone() != (True,):
                 return None
-            found = connection.execute(writesql.APPLIED, (self._consumer, namespace)).fetchone()
-        return Offset(found[0]) if found else None
+            consumers = [self._consumer, self._recorded_as(is_whole=False)]
+            (found,) = connection.execute(writesql.APPLIED, (consumers, namespace)).fetchone() or (None,)
+        return None if found is None else Offset(found)
 
     def prepare(self, target_: Target) -> None:
         namespace = target_.namespace
@@ -141,10 +153,9 @@ class PostgresWriter:
         self._waiting.clear()
         with self._server.errors():
             if self._written:
-                for statement in writesql.PREPARE:
-                    connection.execute(statement)
+                self._prepare_record(connection)
             for namespace, table in self._written.items():
-                connection.execute(writesql.APPLY, (self._consumer, namespace, table, upto))
+                self._record(connection, namespace, table, upto)
             connection.execute("COMMIT")
         self._written.clear()
 
@@ -158,6 +169,33 @@ class PostgresWriter:
             with suppress(psycopg.Error):
                 connection.rollback()
             connection.close()
+
+    def _prepare_record(self, connection: psycopg.Connection[Any]) -> None:
+        """Others may do the same at the same time; a session learns what they made only when it stumbles over it."""
+        if connection.execute(writesql.IS_PREPARED).fetchone() == (True,):
+            return
+        connection.execute(writesql.LOCK_RECORD)
+        for is_last in (False, True):
+            try:
+                with connection.transaction():
+                    for statement in writesql.PREPARE:
+                        connection.execute(statement)
+            except (pg_errors.UniqueViolation, pg_errors.DuplicateTable, pg_errors.DuplicateSchema):
+                if is_last:
+                    raise
+
+    def _record(self, connection: psycopg.Connection[Any], namespace: str, table: str, upto: Offset) -> None:
+        """Together with the rows (I3). What is written as a whole holds for every part, which may have been further:
+        it comes again."""
+        is_whole = self._part is None or not self._destinations[namespace].key
+        connection.execute(writesql.APPLY, (self._recorded_as(is_whole=is_whole), namespace, table, upto))
+        if is_whole:
+            connection.execute(writesql.FORGET_PARTS, (f"{self._consumer}{_PART}", namespace))
+
+    def _recorded_as(self, *, is_whole: bool) -> str:
+        """The name of the record; that of a part says which, of how many."""
+        part = self._part
+        return self._consumer if part is None or is_whole else f"{self._consumer}{_PART}{part.number}/{part.of}"
 
     def _begin(self) -> psycopg.Connection[Any]:
         """The connection, inside a transaction; what is nested in it is a savepoint and commits nothing."""

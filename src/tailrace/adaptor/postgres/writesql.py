@@ -17,7 +17,9 @@ PREPARE: Final = (
     "consumer text, namespace text, target text NOT NULL, upto bigint NOT NULL, PRIMARY KEY (consumer, namespace))",
 )
 IS_PREPARED: Final = "SELECT to_regclass('tailrace.tailrace_applied') IS NOT NULL"
-APPLIED: Final = "SELECT upto FROM tailrace.tailrace_applied WHERE consumer = %s AND namespace = %s"
+LOCK_RECORD: Final = "SELECT pg_advisory_xact_lock(hashtext('tailrace_applied'))"
+APPLIED: Final = "SELECT max(upto) FROM tailrace.tailrace_applied WHERE consumer = ANY(%s) AND namespace = %s"
+FORGET_PARTS: Final = "DELETE FROM tailrace.tailrace_applied WHERE starts_with(consumer, %s) AND namespace = %s"
 APPLY: Final = """
     INSERT INTO tailrace.tailrace_applied AS known (consumer, namespace, target, upto) VALUES (%s, %s, %s, %s)
     ON CONFLICT (consumer, namespace)

@@ -1,0 +1,165 @@
+"""Servers that are killed while a pipeline runs: it waits for them, and nothing is lost, repeated or half done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tailrace.adaptor.postgres import postgres
+from tailrace.log.reader import LogReader
+from tailrace.pipeline import Pipeline
+from tailrace.pipeline.run import Summary, Until
+from tailrace.pipeline.spec import PipelineSpec
+from tests.runs.test_run import Listener, start
+from tests.servers.postgres import PostgresServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = 60_000
+SURE = {"fsync": "on", "synchronous_commit": "on"}
+
+
+@pytest.fixture
+def source() -> Iterator[PostgresServer]:
+    yield from _server()
+
+
+@pytest.fixture
+def destination() -> Iterator[PostgresServer]:
+    yield from _server()
+
+
+def _server() -> Iterator[PostgresServer]:
+    server = PostgresServer(settings=SURE)
+    server.start()
+    yield server
+    server.remove()
+
+
+def spec_of(directory: Path, source: PostgresServer, destination: PostgresServer, **options: Any) -> PipelineSpec:
+    pipeline = Pipeline("test", log=str(directory / "log")).read(postgres(url=source.url(), **options))
+    return pipeline.write(postgres(url=destination.url(), into_schema="copy"), name="copy").spec()
+
+
+def rows_of(server: PostgresServer, table: str) -> list[tuple[Any, ...]]:
+    with server.connect() as connection:
+        return connection.execute(f"SELECT id, v FROM {table} ORDER BY id").fetchall()
+
+
+def fill(source: PostgresServer, first: int, count: int) -> None:
+    with source.connect() as connection:
+        connection.execute("CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY, v text)")
+        connection.execute(
+            "INSERT INTO t SELECT g, 'row ' || g FROM generate_series(%s::int, %s) g", (first, first + count - 1)
+        )
+        connection.execute("ANALYZE t")
+
+
+def wait_for(what: Any) -> None:
+    for _ in range(1200):
+        try:
+            if what():
+                return
+        except psycopg.Error:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("it did not happen within a minute")
+
+
+@contextmanager
+def going_on(spec: PipelineSpec, spark: SparkSession) -> Iterator[tuple[Listener, list[Any]]]:
+    """A run that ends behind the body, when it is caught up; gives what it says, and its result afterwards."""
+    over, listener = threading.Event(), Listener()
+    thread, result = start(spec, spark, Until.CAUGHT_UP, watcher=listener, not_before=over)
+    try:
+        assert listener.is_up.wait(60)
+        yield listener, result
+    finally:
+        over.set()
+        thread.join()
+
+
+def terminate(server: PostgresServer) -> None:
+    """End the connections of pipelines."""
+    with server.connect() as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tailrace'")
+
+
+def test_servers_are_killed_in_the_middle(
+    tmp_path: Path, spark: SparkSession, source: PostgresServer, destination: PostgresServer
+) -> None:
+    fill(source, 0, ROWS)
+    spec = spec_of(tmp_path, source, destination, piece_rows=2_000)
+
+    def captured() -> int:
+        return LogReader(spec.log).next_offset
+
+    with going_on(spec, spark) as (listener, result):
+        wait_for(lambda: 0 < captured() < ROWS)
+        source.kill()  # in the middle of the copy
+        source.start()
+        wait_for(lambda: captured() > ROWS)
+        with suppress(psycopg.OperationalError), source.connect() as connection, connection.transaction():
+            connection.execute("UPDATE t SET v = 'never' WHERE id < 1000")
+            source.kill()  # in the middle of a transaction
+        source.start()
+        fill(source, ROWS, ROWS)
+        destination.kill()  # in the middle of a write, as likely as not
+        fill(source, 2 * ROWS, 1_000)
+        destination.start()
+        wait_for(lambda: len(rows_of(destination, "copy.t")) > ROWS)
+        with source.connect() as connection:
+            connection.execute("DELETE FROM t WHERE id % 10 = 0")
+        terminate(source)
+        terminate(destination)
+
+    summary: Summary = result[0]
+    assert summary.errors == []
+    assert rows_of(destination, "copy.t") == rows_of(source, "t")
+    assert any("goes on after" in line for line in listener.said)
+
+
+def test_a_truncate_goes_all_the_way(
+    tmp_path: Path, spark: SparkSession, source: PostgresServer, destination: PostgresServer
+) -> None:
+    fill(source, 0, 1_000)
+    spec = spec_of(tmp_path, source, destination)
+    start(spec, spark, Until.ONCE)[0].join()
+    with source.connect() as connection:
+        connection.execute("INSERT INTO t VALUES (5000, 'before')")
+        connection.execute("TRUNCATE t")
+        connection.execute("INSERT INTO t VALUES (6000, 'after')")
+
+    thread, result = start(spec, spark, Until.ONCE)
+    thread.join()
+
+    assert result[0].errors == []
+    assert rows_of(destination, "copy.t") == [(6000, "after")]
+
+
+def test_an_idle_slot_moves_on(
+    tmp_path: Path,
+    spark: SparkSession,
+    source: PostgresServer,
+    destination: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Although all that happens is in tables that nobody wants."""
+    monkeypatch.setattr("tailrace.source.capture.HEARTBEAT_S", 0.5)
+    fill(source, 0, 10)
+    spec = spec_of(tmp_path, source, destination, slot="idle")
+    confirmed = "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = 'idle'"
+    with going_on(spec, spark) as (_, result), source.connect() as connection:
+        wait_for(lambda: len(rows_of(destination, "copy.t")) == 10)
+        connection.execute("SELECT pg_logical_emit_message(false, 'other', repeat('x', 100000))")
+        (end,) = connection.execute("SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn").fetchone() or (0,)
+        wait_for(lambda: (connection.execute(confirmed).fetchone() or (0,))[0] >= end)
+    assert result[0].errors == []
