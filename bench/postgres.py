@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run only these, by name, separated by commas")
     options = parser.parse_args()
     jobs = {"parquet": copy_parquet, "postgres": copy_postgres, "cold": copy_cold, "changes": changes}
-    jobs |= {"latency": latency, "pgbench": pgbench}
+    jobs |= {"huge": huge, "latency": latency, "pgbench": pgbench}
     chosen = [name for name in options.only.split(",") if name] or (["parquet"] if options.quick else list(jobs))
     figures = Figures("postgres")
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as directory:
@@ -235,6 +235,24 @@ def subscribe(source: PostgresServer, destination: PostgresServer, rows: int) ->
                 time.sleep(0.05)
             other.execute("ALTER SUBSCRIPTION native DISABLE")
     check_rows(destination, "native", rows)
+
+
+def huge(figures: Figures, place: Path, source: PostgresServer, destination: PostgresServer, quick: bool) -> None:
+    """One transaction of many rows, and one of ten times as many: memory must not grow with it."""
+    with source.connect() as connection:
+        connection.execute(f"CREATE TABLE rows ({COLUMNS})")
+    pipeline(place, source, f"  - {{name: pg, postgres: {{url: '{destination.create('ours')}'}}}}")
+    tailrace_run(place, "--once")
+    peaks = []
+    first = 1
+    for rows in (20_000, 200_000) if quick else (200_000, 2_000_000):
+        with source.connect() as connection:
+            connection.execute(f"INSERT INTO rows {ROWS.format(first=first, last=first + rows - 1)}")
+        first += rows
+        peaks.append(tailrace_run(place, "--once")[2])
+    check_rows(destination, "ours", first - 1)
+    figures.add("huge_transaction_peak_rss", peaks[1], at_most=4096, unit=f"MB for one of {rows} rows")
+    figures.add("huge_transaction_growth", peaks[1] / peaks[0], at_most=1.5, unit="x the memory for a tenth of it")
 
 
 def latency(figures: Figures, place: Path, source: PostgresServer, destination: PostgresServer, quick: bool) -> None:

@@ -31,7 +31,7 @@ class Sampler(threading.Thread):
         self.peak_mb = 0.0
 
     def run(self) -> None:
-        while not self._stopped.wait(0.2):
+        while not self._stopped.wait(1.0):
             self.peak_mb = max(self.peak_mb, sum(_rss_mb(pid) for pid in _family(self._pid)))
 
     def stop(self) -> None:

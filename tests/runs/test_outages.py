@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tailrace.adaptor.postgres import postgres
+from tailrace.adaptor.postgres import postgres as postgres_end
 from tailrace.log.reader import LogReader
 from tailrace.pipeline import Pipeline
 from tailrace.pipeline.run import Summary, Until
 from tailrace.pipeline.spec import PipelineSpec
 from tests.runs.test_run import Listener, start
+from tests.servers import far as far_away
+from tests.servers.far import FarNetwork
 from tests.servers.postgres import PostgresServer
 
 if TYPE_CHECKING:
@@ -29,6 +31,11 @@ SURE = {"fsync": "on", "synchronous_commit": "on"}
 
 @pytest.fixture
 def source() -> Iterator[PostgresServer]:
+    yield from _server()
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresServer]:
     yield from _server()
 
 
@@ -45,8 +52,8 @@ def _server() -> Iterator[PostgresServer]:
 
 
 def spec_of(directory: Path, source: PostgresServer, destination: PostgresServer, **options: Any) -> PipelineSpec:
-    pipeline = Pipeline("test", log=str(directory / "log")).read(postgres(url=source.url(), **options))
-    return pipeline.write(postgres(url=destination.url(), into_schema="copy"), name="copy").spec()
+    pipeline = Pipeline("test", log=str(directory / "log")).read(postgres_end(url=source.url(), **options))
+    return pipeline.write(postgres_end(url=destination.url(), into_schema="copy"), name="copy").spec()
 
 
 def rows_of(server: PostgresServer, table: str) -> list[tuple[Any, ...]]:
@@ -63,15 +70,15 @@ def fill(source: PostgresServer, first: int, count: int) -> None:
         connection.execute("ANALYZE t")
 
 
-def wait_for(what: Any) -> None:
-    for _ in range(1200):
+def wait_for(what: Any, seconds: int = 60) -> None:
+    for _ in range(20 * seconds):
         try:
             if what():
                 return
         except psycopg.Error:
             pass
         time.sleep(0.05)
-    raise AssertionError("it did not happen within a minute")
+    raise AssertionError(f"it did not happen within {seconds} s")
 
 
 @contextmanager
@@ -125,6 +132,42 @@ def test_servers_are_killed_in_the_middle(
     assert summary.errors == []
     assert rows_of(destination, "copy.t") == rows_of(source, "t")
     assert any("goes on after" in line for line in listener.said)
+
+
+@pytest.fixture
+def far() -> Iterator[FarNetwork]:
+    if why := far_away.missing():
+        pytest.skip(why)
+    network = FarNetwork()
+    yield network
+    network.remove()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["source", "destination"])
+def test_a_connection_is_black_holed(
+    tmp_path: Path, spark: SparkSession, far: FarNetwork, postgres: PostgresServer, end: str
+) -> None:
+    """What is sent is lost without a word: only the time that nothing comes back tells."""
+    away = PostgresServer(settings=SURE, network=far)
+    away.start()
+    ends = {"source": postgres, "destination": postgres, end: away}
+    spec = spec_of(tmp_path, ends["source"], ends["destination"])
+    fill(ends["source"], 0, 1_000)
+    try:
+        with going_on(spec, spark) as (listener, result):
+            wait_for(lambda: len(rows_of(ends["destination"], "copy.t")) == 1_000)
+            far.cut()
+            if end == "destination":
+                fill(ends["source"], 1_000, 10)
+            wait_for(lambda: any("tried again" in line for line in listener.said), 120)
+            far.mend()
+            fill(ends["source"], 2_000, 10)
+            wait_for(lambda: any("goes on after" in line for line in listener.said), 120)
+        assert result[0].errors == []
+        assert rows_of(ends["destination"], "copy.t") == rows_of(ends["source"], "t")
+    finally:
+        away.remove()
 
 
 def test_a_truncate_goes_all_the_way(

@@ -15,13 +15,13 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
+from tests.servers.far import FarNetwork
 from tests.servers.unprivileged import as_user, own_directory, reachable
 
 PASSWORD: Final = "canary-9f4e"
 _SETTINGS: Final = {
     "autovacuum": "off",  # tests say themselves when pages move
     "fsync": "off",
-    "listen_addresses": "127.0.0.1",
     "log_min_messages": "warning",
     "max_replication_slots": "40",
     "max_wal_senders": "40",
@@ -48,12 +48,16 @@ def installations() -> dict[str, Path]:
 class PostgresServer:
     """`start`, then any number of `stop`, `kill` and `start`, then `remove`."""
 
-    def __init__(self, version: str = "18", settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, version: str = "18", settings: Mapping[str, str] | None = None, network: FarNetwork | None = None
+    ) -> None:
+        self.host = "127.0.0.1" if network is None else network.address
+        self._network = network
         self.directory = own_directory("tailrace-postgres-")
         self.data = self.directory / "data"
         self.port = _free_port()
         self._programs = reachable(installations()[version], self.directory / "programs") / "bin"
-        self._settings = {**_SETTINGS, **(settings or {})}
+        self._settings = {**_SETTINGS, "listen_addresses": self.host, **(settings or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._initdb()
 
@@ -63,7 +67,7 @@ class PostgresServer:
         return self._process.pid
 
     def url(self, database: str = "postgres") -> str:
-        return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://postgres:{PASSWORD}@{self.host}:{self.port}/{database}"
 
     def connect(self, database: str = "postgres", **options: Any) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url(database), autocommit=True, **options)
@@ -90,14 +94,11 @@ class PostgresServer:
     def start(self) -> None:
         options = [f"-c{name}={value}" for name, value in self._settings.items()]
         command = [self.program("postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.data), *options]
+        user = as_user()
+        if self._network is not None:
+            command, user = self._network.inside(command, user["user"], user["group"]), {}
         with (self.directory / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                env=_environment(),
-                **as_user(),
-            )
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=_environment(), **user)
         self._await_ready()
 
     def stop(self) -> None:
@@ -146,9 +147,11 @@ class PostgresServer:
             env=_environment(),
             **as_user(),
         )
+        with (self.data / "pg_hba.conf").open("a") as access:
+            access.write(f"host all all {self.host}/30 scram-sha-256\n")
 
     def _await_ready(self) -> None:
-        ready = [self.program("pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-t", "60", "-q"]
+        ready = [self.program("pg_isready"), "-h", self.host, "-p", str(self.port), "-t", "60", "-q"]
         for _ in range(600):
             assert self._process is not None
             if self._process.poll() is not None:

@@ -17,6 +17,7 @@ from tailrace.message import Offset
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tailrace.deliver.frames import RowRanges
     from tailrace.deliver.messages import Messages
     from tailrace.deliver.parting import Part
 
@@ -105,6 +106,15 @@ class ClearingFrames(Protocol):
 
     def clear(self, namespace: str, upto: Offset) -> None:
         """Empty the table of a namespace, if there is one, together with the fact that all up to `upto` was written."""
+
+
+@runtime_checkable
+class LoadingFrames(Protocol):
+    """A `FrameWriter` that can take rows in tasks, without Spark's SQL engine."""
+
+    def load(self, target: Target, frame: DataFrame, ranges: RowRanges, upto: Offset) -> bool:
+        """Like `write_frame`, for rows of one copy, which need not be looked at beside others. False when it cannot be
+        done in this way; then nothing was done at all."""
 
 
 class FrameWriter(Protocol):

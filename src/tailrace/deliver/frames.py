@@ -39,6 +39,22 @@ _NOTHING: Final = pa.struct([pa.field("_", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
+class RowRanges:
+    """Ranges of the log whose messages are the rows of a frame; a task can read each by itself. Travels to tasks."""
+
+    read: Callable[[DeliverItem], Iterator[Messages]]
+    items: tuple[DeliverItem, ...]
+    schema: pa.Schema
+    """The columns of the frame."""
+    label: str
+    """Whose work it is."""
+
+    def rows(self, item: DeliverItem) -> Iterator[pa.RecordBatch]:
+        """The rows of one range, in log order."""
+        return (conform(messages, self.schema) for messages in gathered(self.read(item)))
+
+
+@dataclass(frozen=True, slots=True)
 class TypedFrame:
     """The messages of one namespace as a DataFrame."""
 
@@ -47,6 +63,8 @@ class TypedFrame:
     frame: DataFrame
     keeps_keys: bool
     """Whether every row still has the key that it has in the source."""
+    ranges: RowRanges | None = None
+    """Where the rows come from, when nothing but functions on columns was done to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +141,8 @@ class FrameMaker:
         kept = originals_type(empty) if self.keeps_originals else None
         ids = self.session.range(0, len(items), 1, max(1, len(items)))
         frame = ids.mapInArrow(Decode(read, items, schema, kept, self.besides), _in_spark(schema, kept))
-        return TypedFrame(empty.namespace, empty.key, frame, self.chain.keeps_keys)
+        ranges = RowRanges(read, items, schema, self.label) if items and kept is None else None
+        return TypedFrame(empty.namespace, empty.key, frame, self.chain.keeps_keys, ranges)
 
 
 def together(frames: Sequence[TypedFrame]) -> TypedFrame:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tailrace.deliver.contract import FrameWriter, Target
+from tailrace.deliver.contract import FrameWriter, LoadingFrames, Target
 from tailrace.deliver.evolution import Evolution
-from tailrace.deliver.frames import TypedFrame, messages_from
+from tailrace.deliver.frames import RowRanges, TypedFrame, messages_from
 from tailrace.deliver.gathering import gathered
 from tailrace.deliver.originals import Marks, marks_of
 from tailrace.deliver.passing import Passing
@@ -51,9 +51,10 @@ class FrameWriting:
         known = self.evolution.known[typed.namespace]
         target = Target(typed.namespace, known, typed.key, copy if typed.keeps_keys else None)
         with telling_refusal(f"{typed.namespace} up to offset {upto}"):
-            frame = typed.frame if kept.equals(incoming) else self._with_fields(typed, incoming, kept, upto)
+            is_as_it_is = kept.equals(incoming)
+            frame = typed.frame if is_as_it_is else self._with_fields(typed, incoming, kept, upto)
             if self._options.on_driver:
-                count = self._write_frame(target, frame, start, upto)
+                count = self._write_frame(target, frame, start, upto, typed.ranges if is_as_it_is else None)
             else:
                 done = self._done.get(typed.namespace)
                 wanted = {name: mark for name, mark in marks.get("data", {}).items() if is_json(kept.field(name))}
@@ -86,7 +87,9 @@ class FrameWriting:
         data = sql.struct(*[fitted[name].alias(name) for name in kept.names])
         return frame.withColumn("data", sql.when(frame["data"].isNotNull(), data))
 
-    def _write_frame(self, target: Target, frame: DataFrame, start: Offset, upto: Offset) -> int | None:
+    def _write_frame(
+        self, target: Target, frame: DataFrame, start: Offset, upto: Offset, ranges: RowRanges | None
+    ) -> int | None:
         if self._writer is None:
             opened: Any = self._options.open()
             self._writer = opened
@@ -94,7 +97,11 @@ class FrameWriting:
         done = _later(writer.applied(target.namespace), self._done.get(target.namespace))
         if done is not None and done >= upto and start > self._passing.rewound:
             return 0
-        writer.write_frame(target, unwritten(frame, self._passing, done, start), upto)
+        wanted = unwritten(frame, self._passing, done, start)
+        is_whole_copy = target.copy is not None and wanted is frame
+        can_load = is_whole_copy and isinstance(writer, LoadingFrames)
+        if not (can_load and ranges is not None and writer.load(target, frame, ranges, upto)):
+            writer.write_frame(target, wanted, upto)
         return None
 
 

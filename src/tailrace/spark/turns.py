@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 BATCH_S: Final = 2.0
 """So long a micro-batch takes further turns: beginning one costs as much as half a turn."""
-_PAUSE_S: Final = 0.05
 
 
 class Turns:
@@ -36,6 +35,7 @@ class Turns:
         self.error: TailraceError | None = None
         self.ended = threading.Event()
         """Set when there will be no further turn, because the last one said so or failed."""
+        self._stopping = threading.Event()
         self._session = session
         self._turn = turn
         self._directory = directory
@@ -71,6 +71,7 @@ class Turns:
     def stop(self) -> None:
         """End the query when its turn is over; ask the turn to be brief by other means first."""
         self.ended.set()
+        self._stopping.set()
         if self._query is not None:
             with while_it_lasts():
                 self._query.stop()
@@ -79,7 +80,7 @@ class Turns:
 
     def _take(self, _frame: DataFrame, _number: Any) -> None:
         if self.ended.is_set():
-            time.sleep(_PAUSE_S)  # until somebody calls `stop`
+            self._stopping.wait()  # a stream that goes on has half a core for itself
             return
         over_s = time.monotonic() + BATCH_S
         try:

@@ -1,5 +1,6 @@
 """The promises that all adaptors make, kept by PostgreSQL."""
 
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
@@ -81,3 +82,17 @@ class TestWriter(KeyedWriterContract):
     @pytest.fixture
     def destination(self, database: str) -> PostgresDestination:
         return PostgresDestination(database)
+
+
+def test_a_copy_goes_in_many_pieces(database: str) -> None:
+    """By the order of the keys, which is not that of their texts."""
+    source = PostgresSource(database)
+    namespace = source.create("t")
+    source.insert("t", [{"id": number, "name": None, "amount": None} for number in range(5000)])
+    with closing(source.options().open()) as reader:
+        (table,) = (table for table in reader.tables() if table.namespace == namespace)
+        pieces = reader.plan_copy(table)
+        borders = [int(piece["upto"][0]) for piece in pieces[:-1]]
+        assert len(pieces) > 10
+        assert borders == sorted(borders)
+        assert [piece["after"] for piece in pieces[1:]] == [piece["upto"] for piece in pieces[:-1]]

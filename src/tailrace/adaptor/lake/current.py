@@ -12,9 +12,11 @@ import shutil
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.adaptor.lake.columns import table_schema
+from tailrace.adaptor.lake.loading import fits, load_files
 from tailrace.adaptor.lake.merging import Merge
 from tailrace.adaptor.lake.place import (
     SUFFIX,
@@ -35,6 +37,8 @@ from tailrace.message import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from tailrace.deliver.frames import RowRanges
 
 CURRENT: Final = "current"
 VERSIONS: Final = "_versions"
@@ -69,9 +73,7 @@ class CurrentLake:
         schema = table_schema(existing, target)
         merge = Merge(target, schema, frame)
         is_reshaped = existing is not None and not existing.equals(schema)  # files of one version have like columns
-        is_same_copy = state is None or (self._is_ours(state) and state["copy"] == target.copy)
-        is_pristine = target.copy is not None and is_same_copy and not is_reshaped
-        number = 0 if state is None else state["version"] + 1
+        is_pristine = self._is_pristine(target, state, existing, schema)
         staging = attempt_directory(os.path.join(directory, STAGING))
         if is_pristine or not files:
             kept = files
@@ -83,7 +85,21 @@ class CurrentLake:
             kept = [path for path in files if path not in touched]
             rows = merge.merged(sorted(touched))
         rows.write.parquet(f"file://{staging}")
-        self._publish(directory, staging, kept, self._note(number, upto, target.copy if is_pristine else None))
+        copy = target.copy if is_pristine else None
+        self._publish(directory, staging, kept, self._note(_next_version(state), upto, copy))
+
+    @reaching()
+    def load(self, target: Target, frame: DataFrame, ranges: RowRanges, upto: Offset) -> bool:
+        directory = table_directory(self._lake, target.namespace)
+        state, files = self._state(directory), self._files(directory)
+        existing = pq.read_schema(files[0]) if files else None
+        schema = table_schema(existing, target)
+        if not (self._is_pristine(target, state, existing, schema) and fits(ranges, schema)):
+            return False
+        staging = attempt_directory(os.path.join(directory, STAGING))
+        load_files(frame, ranges, staging, target, schema)
+        self._publish(directory, staging, files, self._note(_next_version(state), upto, target.copy))
+        return True
 
     @reaching()
     def clear(self, namespace: str, upto: Offset) -> None:
@@ -95,7 +111,7 @@ class CurrentLake:
         os.makedirs(staging)
         empty: Any = pq.read_schema(files[0]).empty_table()
         pq.write_table(empty, os.path.join(staging, f"empty-{upto:020d}{SUFFIX}"))
-        self._publish(directory, staging, [], self._note(state["version"] + 1, upto, None))
+        self._publish(directory, staging, [], self._note(_next_version(state), upto, None))
 
     def close(self) -> None:
         """There is nothing to let go of."""
@@ -123,6 +139,14 @@ class CurrentLake:
         for old in sorted(os.listdir(versions))[:-KEPT]:  # 3.
             shutil.rmtree(os.path.join(versions, old))
 
+    def _is_pristine(
+        self, target: Target, state: dict[str, Any] | None, existing: pa.Schema | None, schema: pa.Schema
+    ) -> bool:
+        """Whether all that the table has, and all that comes, are rows of one copy, so that none is there twice."""
+        is_same_copy = state is None or (self._is_ours(state) and state["copy"] == target.copy)
+        is_reshaped = existing is not None and not existing.equals(schema)
+        return target.copy is not None and is_same_copy and not is_reshaped
+
     def _note(self, version: int, upto: Offset, copy: Offset | None) -> dict[str, Any]:
         return {"version": version, "offset": upto, "copy": copy, "log": self._log}
 
@@ -136,3 +160,7 @@ class CurrentLake:
     def _files(self, directory: str) -> list[str]:
         version = os.path.realpath(os.path.join(directory, CURRENT))
         return [os.path.join(version, name) for name in data_files(version)]
+
+
+def _next_version(state: dict[str, Any] | None) -> int:
+    return 0 if state is None else int(state["version"]) + 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 
 from tailrace.adaptor.lake.columns import fitted_rows, lake_type, table_schema
 from tailrace.adaptor.lake.history import history_rows, history_schema
+from tailrace.adaptor.lake.loading import fits, load_files
 from tailrace.adaptor.lake.merging import Merge
 from tailrace.adaptor.lake.options import Keep
 from tailrace.adaptor.lake.place import (
@@ -38,6 +39,8 @@ from tailrace.spark.types import arrow_schema, spark_schema
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
+    from tailrace.deliver.frames import RowRanges
 
 DELETED: Final = "~deleted"
 UPDATED: Final = "~updated"
@@ -73,10 +76,30 @@ class DeltaLake:
         if table is not None and existing is not None and not existing.equals(schema):
             table = self._reshaped(directory, table, existing, schema, frame.sparkSession)
         if self._keep is Keep.HISTORY:
-            _append(directory, history_rows(frame, target, schema), self._commit(upto, None))
+            _append_rows(directory, history_rows(frame, target, schema), self._commit(upto, None))
         else:
             self._write_state(directory, table, Merge(target, schema, frame), target, upto)
         _sync_since(directory, version)
+
+    @reaching()
+    def load(self, target: Target, frame: DataFrame, ranges: RowRanges, upto: Offset) -> bool:
+        directory = table_directory(self._lake, target.namespace)
+        table = find_table(directory)
+        existing = None if table is None else schema_of(table)
+        schema = table_schema(existing, target)
+        is_reshaped = existing is not None and not existing.equals(schema)
+        is_current = self._keep is Keep.CURRENT and self._is_pristine(table, target)
+        if not is_current or is_reshaped or not fits(ranges, schema):
+            return False
+        make_directory(directory)
+        version = -1 if table is None else table.version()
+
+        def stage(place: str) -> None:
+            load_files(frame, ranges, place, target, schema)
+
+        _append(directory, stage, schema, self._commit(upto, target.copy))
+        _sync_since(directory, version)
+        return True
 
     @reaching()
     def clear(self, namespace: str, upto: Offset) -> None:
@@ -95,15 +118,19 @@ class DeltaLake:
     def _write_state(
         self, directory: str, table: DeltaTable | None, merge: Merge, target: Target, upto: Offset
     ) -> None:
-        copying = None if table is None else table.transaction_version(self._copying)
-        is_pristine = target.copy is not None and (table is None or copying == target.copy)
+        is_pristine = self._is_pristine(table, target)
         commit = self._commit(upto, target.copy if is_pristine else None)
         if is_pristine:
-            _append(directory, merge.inserted(), commit)
+            _append_rows(directory, merge.inserted(), commit)
         elif table is None or not target.key:
-            _append(directory, merge.upserted(), commit)
+            _append_rows(directory, merge.upserted(), commit)
         else:
             _merge(directory, table, target.key, merge, commit)
+
+    def _is_pristine(self, table: DeltaTable | None, target: Target) -> bool:
+        """Whether all that the table has, and all that comes, are rows of one copy, so that none is there twice."""
+        copying = None if table is None else table.transaction_version(self._copying)
+        return target.copy is not None and (table is None or copying == target.copy)
 
     def _reshaped(
         self, directory: str, table: DeltaTable, existing: pa.Schema, schema: pa.Schema, spark: SparkSession
@@ -115,7 +142,7 @@ class DeltaLake:
         if all(schema.field(entry.name).type == entry.type for entry in existing):
             write_deltalake(table, schema.empty_table(), mode="append", schema_mode="merge")
         else:
-            with _stream(directory, fitted_rows(self._read(spark, directory, table), schema)) as rows:
+            with _stream_rows(directory, fitted_rows(self._read(spark, directory, table), schema)) as rows:
                 write_deltalake(table, rows, mode="overwrite", schema_mode="overwrite")
         return DeltaTable(directory)
 
@@ -152,28 +179,42 @@ def schema_of(table: DeltaTable) -> pa.Schema:
 
 
 @contextmanager
-def _stream(directory: str, rows: DataFrame) -> Iterator[pa.RecordBatchReader]:
-    """Rows of any number, a few at a time: Spark writes them beside the table, from where they are read."""
+def _stream(directory: str, stage: Callable[[str], None], schema: pa.Schema) -> Iterator[pa.RecordBatchReader]:
+    """Rows of any number, a few at a time: they are written beside the table, from where they are read."""
     staging = attempt_directory(os.path.join(directory, STAGING))
-    rows.write.parquet(f"file://{staging}")
+    stage(staging)
     files = [os.path.join(staging, name) for name in data_files(staging)]
-    dataset = ds.dataset(files, schema=arrow_schema(rows.schema), format="parquet")
+    dataset = ds.dataset(files, schema=schema, format="parquet")
     try:
         yield dataset.scanner(batch_readahead=1, fragment_readahead=1).to_reader()
     finally:
         shutil.rmtree(os.path.dirname(staging), ignore_errors=True)
 
 
-def _append(directory: str, rows: DataFrame, commit: CommitProperties) -> None:
+def _stream_rows(directory: str, rows: DataFrame) -> AbstractContextManager[pa.RecordBatchReader]:
+    """The rows of a DataFrame, which Spark stages."""
+    return _stream(directory, lambda place: rows.write.parquet(f"file://{place}"), arrow_schema(rows.schema))
+
+
+def _append(directory: str, stage: Callable[[str], None], schema: pa.Schema, commit: CommitProperties) -> None:
+    with _stream(directory, stage, schema) as stream:
+        _append_stream(directory, stream, commit)
+
+
+def _append_rows(directory: str, rows: DataFrame, commit: CommitProperties) -> None:
+    with _stream_rows(directory, rows) as stream:
+        _append_stream(directory, stream, commit)
+
+
+def _append_stream(directory: str, stream: pa.RecordBatchReader, commit: CommitProperties) -> None:
     from deltalake import write_deltalake
 
-    with _stream(directory, rows) as stream:
-        write_deltalake(directory, stream, mode="append", commit_properties=commit)
+    write_deltalake(directory, stream, mode="append", commit_properties=commit)
 
 
 def _merge(directory: str, table: DeltaTable, key: tuple[str, ...], merge: Merge, commit: CommitProperties) -> None:
     """The last change of every key into the table."""
-    with _stream(directory, merge.changes(DELETED, UPDATED)) as changes:
+    with _stream_rows(directory, merge.changes(DELETED, UPDATED)) as changes:
         _merge_changes(table, key, changes, merge.absent, commit)
 
 

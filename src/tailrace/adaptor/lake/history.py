@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 
 from tailrace.adaptor.lake.changes import with_moves
 from tailrace.adaptor.lake.columns import fitted_fields, fitted_rows, struct_of, table_schema
+from tailrace.adaptor.lake.loading import fits, load_files
 from tailrace.adaptor.lake.place import (
     SUFFIX,
     attempt_directory,
@@ -42,6 +44,8 @@ from tailrace.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from tailrace.deliver.frames import RowRanges
 
 STAGING: Final = "_staging"
 INTENT: Final = "_intent.json"
@@ -68,14 +72,24 @@ class HistoryLake:
         return Offset(state["offset"]) if state is not None and is_ours else None
 
     @reaching()
+    def load(self, target: Target, frame: DataFrame, ranges: RowRanges, upto: Offset) -> bool:
+        directory = table_directory(self._lake, target.namespace)
+        self._finish(directory)
+        schema, is_widened = self._columns(directory, target)
+        if is_widened or not fits(ranges, schema):
+            return False
+        staging = attempt_directory(os.path.join(directory, STAGING))
+        meta = {name: name.removeprefix("_") for name in META}
+        load_files(frame, ranges, staging, replace(target, key=()), schema, meta)  # 1.
+        self._put_in_place(directory, staging, schema, upto, [])
+        return True
+
+    @reaching()
     def write_frame(self, target: Target, frame: DataFrame, upto: Offset) -> None:
         directory = table_directory(self._lake, target.namespace)
         self._finish(directory)
         staging = attempt_directory(os.path.join(directory, STAGING))
-        columns = os.path.join(directory, COLUMNS)
-        existing = pq.read_schema(columns) if os.path.exists(columns) else None
-        schema = history_schema(existing, target)
-        is_widened = existing is not None and any(entry.type != schema.field(entry.name).type for entry in existing)
+        schema, is_widened = self._columns(directory, target)
         old = data_files(directory) if is_widened else []
         rows = history_rows(frame, target, schema)
         if old:
@@ -83,6 +97,20 @@ class HistoryLake:
             older = frame.sparkSession.read.option("mergeSchema", "true").parquet(*files)
             rows = fitted_rows(older, schema).unionByName(rows)
         rows.write.parquet(f"file://{staging}")  # 1.
+        self._put_in_place(directory, staging, schema, upto, old)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _columns(self, directory: str, target: Target) -> tuple[pa.Schema, bool]:
+        """The columns that the table is to have, and whether one of those it has becomes wider."""
+        columns = os.path.join(directory, COLUMNS)
+        existing = pq.read_schema(columns) if os.path.exists(columns) else None
+        schema = history_schema(existing, target)
+        return schema, existing is not None and any(entry.type != schema.field(entry.name).type for entry in existing)
+
+    def _put_in_place(self, directory: str, staging: str, schema: pa.Schema, upto: Offset, old: list[str]) -> None:
+        """Files that were staged take the place of old ones, or come beside what is there."""
         pq.write_metadata(schema, os.path.join(staging, COLUMNS))
         written = data_files(staging)
         sync_files(staging, [*written, COLUMNS])
@@ -98,9 +126,6 @@ class HistoryLake:
         }
         write_note(os.path.join(directory, INTENT), intent)
         self._finish(directory)
-
-    def close(self) -> None:
-        """There is nothing to let go of."""
 
     def _finish(self, directory: str) -> None:
         intent = read_note(os.path.join(directory, INTENT))

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tailrace.adaptor.lake.changes import with_moves
 from tailrace.adaptor.lake.columns import fitted_fields, fitted_rows, quoted, struct_of
+from tailrace.adaptor.lake.loading import null_key
 from tailrace.adaptor.lake.place import for_spark
 from tailrace.deliver.contract import Target
 from tailrace.errors import TailraceError
@@ -142,9 +143,7 @@ class Merge:
         """A part of the key."""
         from pyspark.sql import functions as sql
 
-        what = f"{self._target.namespace} has NULL in its key column {name}, so it names no row"
-        hint = "give the row a key in the source, or keep: history"
-        error = TailraceError("destination.refused", what, hint=hint)
+        error = null_key(self._target.namespace, name)
         return sql.when(column.isNull(), sql.raise_error(sql.lit(marked(error)))).otherwise(column).alias(name)
 
     def _read(self, files: list[str]) -> DataFrame:

@@ -48,7 +48,7 @@ def read(server: Server, choices: Choices, piece: Piece) -> Iterator[Batch]:
         table = find_table(connection, load_kinds(connection, choices), piece["schema"], piece["table"])
     if table is None:
         return
-    asked = {column.name: column.kind.as_text for column in table.columns}
+    asked = {column.name: column.kind.asked for column in table.columns}
     query = sql.select_rows(table.schema, table.name, asked, table.key, piece).as_string()
     fields = list(table.schema_arrow)
     with server.errors(), closing(server.arrow()) as arrow, arrow.cursor() as cursor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from typing import Any, Final
 
 from psycopg import sql
@@ -81,6 +82,16 @@ ANY_CHANGE: Final = """
 """
 
 
+class Asked(Enum):
+    """How a value is asked for."""
+
+    AS_IT_IS = auto()
+    CAST = auto()
+    """As the text that a cast gives, which is that of the stream of changes for some types."""
+    WRITTEN = auto()
+    """As the text of the stream of changes."""
+
+
 def name(*parts: str) -> sql.Composable:
     """A name, qualified when there are several parts."""
     return sql.Identifier(*parts)
@@ -120,27 +131,27 @@ def peek(slot: str, publications: str, upto: int, changes_max: int) -> sql.Compo
 
 
 def select_rows(
-    schema: str, table: str, columns: Mapping[str, bool], key: Sequence[str], piece: Mapping[str, Any]
+    schema: str, table: str, columns: Mapping[str, Asked], key: Sequence[str], piece: Mapping[str, Any]
 ) -> sql.Composed:
-    """The rows of one piece; `columns` says which are asked for as text."""
-    wanted = sql.SQL(", ").join(
-        chosen(sql.Identifier(column), column, as_text=as_text) for column, as_text in columns.items()
-    )
+    """The rows of one piece; `columns` says how each is asked for."""
+    wanted = sql.SQL(", ").join(chosen(sql.Identifier(column), column, asked) for column, asked in columns.items())
     query = sql.SQL("SELECT {} FROM {}").format(wanted, sql.Identifier(schema, table))
     bounds = _key_bounds(key, piece) if "pages" not in piece else _page_bounds(piece["pages"])
     return query + sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(bounds)) if bounds else query
 
 
-def chosen(value: sql.Composable, name_: str, *, as_text: bool) -> sql.Composed:
-    """A value under a name, as it is or as text."""
-    return sql.SQL("{} AS {}").format(_written(value) if as_text else value, sql.Identifier(name_))
+def chosen(value: sql.Composable, name_: str, asked: Asked) -> sql.Composed:
+    """A value under a name, as it is asked for."""
+    forms = {Asked.AS_IT_IS: value, Asked.CAST: sql.SQL("{}::text").format(value), Asked.WRITTEN: _written(value)}
+    return sql.SQL("{} AS {}").format(forms[asked], sql.Identifier(name_))
 
 
 def sample_keys(schema: str, table: str, key: Sequence[str], percent: float) -> sql.Composed:
-    """Some keys in order, as text that can be read back."""
-    texts = sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in key)
-    return sql.SQL("SELECT {} FROM {} TABLESAMPLE SYSTEM ({}) ORDER BY {}").format(
-        texts, sql.Identifier(schema, table), sql.Literal(percent), names(key)
+    """Some keys in their own order, not that of the text as which they come and which can be read back."""
+    texts = sql.SQL(", ").join(sql.SQL("t.{}::text").format(sql.Identifier(column)) for column in key)
+    order = sql.SQL(", ").join(sql.Identifier("t", column) for column in key)
+    return sql.SQL("SELECT {} FROM {} AS t TABLESAMPLE SYSTEM ({}) ORDER BY {}").format(
+        texts, sql.Identifier(schema, table), sql.Literal(percent), order
     )
 
 

@@ -112,7 +112,7 @@ class TriggerFeed:
         return str(found[0]) if found else ""
 
     def _read_table(self, table: TableInfo, piece: Piece) -> Iterator[Batch]:
-        asked = {column.name: column.kind.as_text for column in table.columns}
+        asked = {column.name: column.kind.asked for column in table.columns}
         query = triggersql.changes(table.oid, table.schema, table.name, asked, piece).as_string()
         with self._server.errors(), closing(self._server.arrow()) as arrow, arrow.cursor() as cursor:
             cursor.execute(query)

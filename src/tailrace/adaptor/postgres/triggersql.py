@@ -8,7 +8,7 @@ from typing import Any, Final
 from psycopg import sql
 
 from tailrace.adaptor.postgres.server import SETTINGS
-from tailrace.adaptor.postgres.sql import chosen
+from tailrace.adaptor.postgres.sql import Asked, chosen
 
 _FORMS: Final = " ".join(f"SET {name} = '{value}'" for name, value in SETTINGS.items() if name != "client_encoding")
 INSTALL: Final = (
@@ -77,7 +77,7 @@ def relations(piece: Mapping[str, Any]) -> sql.Composed:
     return sql.SQL("SELECT DISTINCT relid::int8 FROM tailrace.tailrace_changelog WHERE ") + _of(piece)
 
 
-def changes(oid: int, schema: str, table: str, columns: Mapping[str, bool], piece: Mapping[str, Any]) -> sql.Composed:
+def changes(oid: int, schema: str, table: str, columns: Mapping[str, Asked], piece: Mapping[str, Any]) -> sql.Composed:
     """The changes of one table: what happened, then the row, then the row before, in the types that it has now."""
     row = sql.Identifier(schema, table)
     return sql.SQL(
@@ -90,10 +90,10 @@ def changes(oid: int, schema: str, table: str, columns: Mapping[str, bool], piec
     )
 
 
-def _columns(alias: str, columns: Mapping[str, bool], prefix: str) -> sql.Composable:
+def _columns(alias: str, columns: Mapping[str, Asked], prefix: str) -> sql.Composable:
     return sql.SQL(", ").join(
-        chosen(sql.Identifier(alias, column), f"{prefix}{at}", as_text=as_text)
-        for at, (column, as_text) in enumerate(columns.items())
+        chosen(sql.Identifier(alias, column), f"{prefix}{at}", asked)
+        for at, (column, asked) in enumerate(columns.items())
     )
 
 

@@ -13,6 +13,7 @@ from tailrace.adaptor.converting import Convert, cast_to
 from tailrace.adaptor.postgres import texts
 from tailrace.adaptor.postgres.arrays import lists
 from tailrace.adaptor.postgres.extremes import unwrapped
+from tailrace.adaptor.postgres.sql import Asked
 from tailrace.adaptor.sqltype import with_declared
 
 DECIMAL_DIGITS: Final = 38
@@ -83,8 +84,8 @@ class Kind:
     """From PostgreSQL's text."""
     declared: str | None = None
     """The SQL type, where the Arrow type does not say it."""
-    as_text: bool = True
-    """Whether a copy asks for text, as the driver's own form is none we know."""
+    asked: Asked = Asked.WRITTEN
+    """How a copy asks for values: as text where the driver's own form is none we know, or is slower."""
     mend: Convert | None = None
     """From the driver's form, where that is not the Arrow type."""
 
@@ -95,7 +96,7 @@ class Kind:
         """Values as a copy reads them."""
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
-        if self.as_text:
+        if self.asked is not Asked.AS_IT_IS:
             return self.convert(column)
         return column if self.mend is None else self.mend(column)
 
@@ -138,7 +139,7 @@ class Kinds:
         if not 0 <= scale <= digits <= DECIMAL_DIGITS:
             return _as_text(_numeric_name(typmod))
         kind = pa.decimal128(digits, scale)
-        return Kind(kind, cast_to(kind), as_text=False, mend=cast_to(kind))
+        return Kind(kind, cast_to(kind), asked=Asked.CAST)
 
     def _array(self, info: TypeInfo, typmod: int, dimensions: int) -> Kind:
         element = self.of(info.element, typmod)
@@ -170,10 +171,10 @@ def _as_text(name: str) -> Kind:
 
 
 def _plain(arrow: pa.DataType, convert: Convert | None = None, mend: Convert | None = None) -> Kind:
-    return Kind(arrow, convert or cast_to(arrow), as_text=False, mend=mend)
+    return Kind(arrow, convert or cast_to(arrow), asked=Asked.AS_IT_IS, mend=mend)
 
 
-_TEXT: Final = Kind(pa.string(), cast_to(pa.string()), as_text=False)
+_TEXT: Final = Kind(pa.string(), cast_to(pa.string()), asked=Asked.AS_IT_IS)
 _MOMENT: Final = pa.timestamp("us")
 _ZONED: Final = pa.timestamp("us", "UTC")
 _KINDS: Final[dict[str, Kind]] = {
@@ -193,8 +194,8 @@ _KINDS: Final[dict[str, Kind]] = {
     "time": _plain(pa.time64("us"), texts.times),
     "timestamp": _plain(_MOMENT, texts.moments(_MOMENT), unwrapped),
     "timestamptz": _plain(_ZONED, texts.moments(_ZONED), unwrapped),
-    "json": Kind(pa.string(), cast_to(pa.string()), declared="json", as_text=False),
-    "jsonb": Kind(pa.string(), cast_to(pa.string()), declared="jsonb", as_text=False),
+    "json": Kind(pa.string(), cast_to(pa.string()), declared="json", asked=Asked.AS_IT_IS),
+    "jsonb": Kind(pa.string(), cast_to(pa.string()), declared="jsonb", asked=Asked.AS_IT_IS),
     "money": Kind(pa.decimal128(19, 2), texts.money, declared="money"),
 }
 """By name in pg_type; every type that is not here, nor a numeric or an array, travels as text."""

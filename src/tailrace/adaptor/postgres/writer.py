@@ -17,6 +17,7 @@ from tailrace.adaptor.postgres.encoding import Encode, encoder
 from tailrace.adaptor.postgres.literals import as_text
 from tailrace.adaptor.postgres.server import Server, is_away
 from tailrace.adaptor.postgres.target import Destination
+from tailrace.ahead import one_ahead
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.ordering import in_source_order
@@ -316,15 +317,16 @@ def _staged(
 def _stream(connection: psycopg.Connection[Any], statement: Any, rows: pa.StructArray, plan: Plan) -> None:
     texts = encoder(pa.string(), "text")
     assert texts is not None  # noqa: S101  text is always sent
+
+    def encoded(part: pa.StructArray) -> memoryview:
+        columns = ((encode, _column(part, name)) for name, encode in plan.items())
+        return copystream.rows([encode(column) if encode else texts(as_text(column)) for encode, column in columns])
+
+    parts = (rows.slice(begin, _STREAM_ROWS) for begin in range(0, len(rows), _STREAM_ROWS))
     with connection.cursor() as cursor, cursor.copy(statement) as stream:
         stream.write(copystream.HEAD)
-        for begin in range(0, len(rows), _STREAM_ROWS):
-            part = rows.slice(begin, _STREAM_ROWS)
-            encoded = []
-            for name, encode in plan.items():
-                column = _column(part, name)
-                encoded.append(encode(column) if encode else texts(as_text(column)))
-            stream.write(copystream.rows(encoded))
+        for chunk in one_ahead(map(encoded, parts)):
+            stream.write(chunk)
         stream.write(copystream.TAIL)
 
 
