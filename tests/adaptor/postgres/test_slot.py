@@ -9,7 +9,7 @@ import pytest
 from tailrace.adaptor.postgres.options import PostgresReaderOptions
 from tailrace.errors import TailraceError
 from tests.adaptor.contract import messages
-from tests.adaptor.postgres.databases import ask, run
+from tests.adaptor.postgres.databases import ask, connected, run
 from tests.servers.postgres import PostgresServer
 
 CONFIRMED = "SELECT (confirmed_flush_lsn - '0/0')::int8 FROM pg_replication_slots WHERE slot_name = %s"
@@ -145,3 +145,23 @@ def test_a_server_that_does_not_answer() -> None:
     assert unreachable.value.code == "source.unreachable"
     assert "sesame81" not in str(unreachable.value)
     assert not nobody.probe()[0].ok
+
+
+def test_the_end_of_the_log_is_the_end_of_a_record(database: str) -> None:
+    """Although a record that nobody has committed yet is only in part on disk: asking the slot up to there is answered
+    at once, and not when the server happens to write on."""
+    asked = options(database)
+    run(database, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    with closing(asked.open()) as reader, connected(database) as other, connected(database) as asking:
+        reader.install(reader.tables())
+        reader.copied()
+        start = reader.position()
+        run(database, "INSERT INTO t VALUES (1, 'seen')")
+        other.execute("INSERT INTO t SELECT g, repeat('x', 1000) FROM generate_series(2, 2000) g")
+        end = reader.position()
+        asking.execute("SET statement_timeout = '5s'")
+        peek = "pg_logical_slot_peek_binary_changes(%s, '0/0'::pg_lsn + %s::numeric, NULL, %s, '1', %s, %s)"
+        parameters = (asked.slot_name, end["lsn"], "proto_version", "publication_names", asked.slot_name)
+        (told,) = asking.execute(f"SELECT count(*) FROM {peek}", parameters).fetchone() or (0,)
+        assert told >= 3  # begin, insert, commit
+        assert reader.plan_changes(start, end)
