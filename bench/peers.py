@@ -54,8 +54,10 @@ def ingestr_copy(programs: Path, source: str, destination: str, table: str) -> f
 
 
 def sling_copy(programs: Path, source: str, destination: str, table: str) -> float:
+    program = next(programs.parent.glob("lib/python*/site-packages/sling_linux_amd64/bin/sling-linux-amd64"))
+    program.chmod(0o755)
     command = [
-        str(next(programs.glob("sling*"))),
+        str(program),
         *("run", "--src-conn", f"{source}?sslmode=disable", "--src-stream", f"public.{table}"),
         *("--tgt-conn", f"{destination}?sslmode=disable", "--tgt-object", f"public.{table}", "--mode", "full-refresh"),
     ]

@@ -164,6 +164,8 @@ def copy_cold(figures: Figures, place: Path, source: PostgresServer, destination
     with peer("ingestr==0.15.9") as ingestr:
         theirs = ingestr_copy(ingestr, source.url(), destination.create("ingestr"), "rows")
         figures.add("copy_cold_ingestr", postgres_s / theirs, at_most=1.0, unit="x ingestr 0.15.9 to PostgreSQL")
+        theirs = ingestr_copy(ingestr, source.url(), f"parquet://{place}/ingestr.parquet", "rows")
+        figures.add("copy_cold_ingestr_parquet", parquet_s / theirs, at_most=1.0, unit="x ingestr 0.15.9 to Parquet")
     with peer("sling-linux-amd64==1.4.11") as sling:
         theirs = sling_copy(sling, source.url(), destination.create("sling"), "rows")
         figures.add("copy_cold_sling", postgres_s / theirs, at_most=1.0, unit="x sling 1.4.11 to PostgreSQL")
@@ -295,6 +297,7 @@ def pgbench(figures: Figures, place: Path, source: PostgresServer, destination: 
     pipeline(place, source, f"  - {{name: pg, postgres: {{url: '{destination.create('ours')}'}}}}")
     with running(place):
         _await(destination, "ours", "SELECT 1 FROM pgbench_accounts LIMIT 1")
+        _await(destination, "ours", "SELECT count(*) FROM pgbench_history")
         load = subprocess.Popen(
             [program, "-n", "-c", "4", "-T", "15" if quick else "60", source.url()],
             stdout=subprocess.PIPE,

@@ -147,3 +147,21 @@ class TestTransporter:
             log.append([ours])
         gone = [frame[0] for frame in enumerate(survivors(list(LogReader(directory).frames()))) if frame[1] == []]
         assert gone == [3, 24]
+
+    def test_what_an_update_does_not_tell_stays_where_it_was_told(self, tmp_path: Path) -> None:
+        whole = {"id": 1, "a": "x", "b": "y"}
+        frames = frames_of(
+            tmp_path,
+            keyed("t", [(INSERT, whole, None)], ["id"]),
+            keyed("t", [(Op.UPDATE, {"id": 1, "a": "z"}, None)], ["id"]),
+            keyed("t", [(Op.UPDATE, {"id": 1, "a": "zz"}, None)], ["id"]),
+        )
+        assert survivors(frames) == [[0], [], [2]]
+        later = frames_of(tmp_path / "later", *([keyed("t", [(INSERT, whole, None)], ["id"])] * 2))
+        assert survivors(later) == [[], [1]]
+        gone = frames_of(
+            tmp_path / "gone",
+            keyed("t", [(INSERT, whole, None)], ["id"]),
+            keyed("t", [(Op.DELETE, {"id": 1}, None)], ["id"]),
+        )
+        assert survivors(gone) == [[], [1]]

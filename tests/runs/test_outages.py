@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tailrace.adaptor.mysql import mysql
 from tailrace.adaptor.postgres import postgres as postgres_end
 from tailrace.log.reader import LogReader
 from tailrace.pipeline import Pipeline
@@ -19,7 +20,9 @@ from tailrace.pipeline.run import Summary, Until
 from tailrace.pipeline.spec import PipelineSpec
 from tests.runs.test_run import Listener, start
 from tests.servers import far as far_away
+from tests.servers import mariadb
 from tests.servers.far import FarNetwork
+from tests.servers.mariadb import MariaDbServer
 from tests.servers.postgres import PostgresServer
 
 if TYPE_CHECKING:
@@ -168,6 +171,39 @@ def test_a_connection_is_black_holed(
         assert rows_of(ends["destination"], "copy.t") == rows_of(ends["source"], "t")
     finally:
         away.remove()
+
+
+def test_mariadb_is_killed_in_the_middle(tmp_path: Path, spark: SparkSession) -> None:
+    """As a source and as a destination."""
+    if why := mariadb.missing():
+        pytest.skip(why)
+    server = MariaDbServer()
+    server.start()
+    try:
+        server.run(
+            "CREATE DATABASE shop",
+            "CREATE DATABASE copy",
+            "CREATE TABLE shop.t (id int PRIMARY KEY, v varchar(20))",
+            f"INSERT INTO shop.t SELECT seq, concat('row ', seq) FROM shop.seq_1_to_{ROWS}",
+        )
+        pipeline = Pipeline("test", log=str(tmp_path / "log")).read(
+            mysql(url=server.url("shop"), piece_rows=2_000), namespace=r"^shop\.t$"
+        )
+        spec = pipeline.write(mysql(url=server.url("copy"), into_database="copy"), name="copy").spec()
+        with going_on(spec, spark) as (listener, result):
+            wait_for(lambda: 0 < LogReader(spec.log).next_offset < ROWS)
+            server.kill()
+            server.start()
+            wait_for(lambda: LogReader(spec.log).next_offset > ROWS)
+            server.run("UPDATE shop.t SET v = 'changed' WHERE id % 7 = 0", "DELETE FROM shop.t WHERE id % 10 = 0")
+            server.kill()
+            server.start()
+        assert result[0].errors == []
+        rows = "SELECT id, v FROM {}.t ORDER BY id"
+        assert server.ask(rows.format("copy")) == server.ask(rows.format("shop"))
+        assert any("goes on after" in line for line in listener.said)
+    finally:
+        server.remove()
 
 
 def test_a_truncate_goes_all_the_way(

@@ -77,10 +77,8 @@ def clear_frames(options: WriterOptions, clear: Clear, rewound: int) -> list[str
     try:
         if is_done(writer.applied(clear.namespace), clear, rewound):
             return []
-        can_clear = isinstance(writer, ClearingFrames)
-        if can_clear:
-            writer.clear(clear.namespace, clear.offset)
-        return [] if can_clear else [stays(clear.namespace)]
+        is_cleared = isinstance(writer, ClearingFrames) and writer.clear(clear.namespace, clear.offset)
+        return [] if is_cleared else [stays(clear.namespace)]
     finally:
         writer.close()
 

@@ -104,8 +104,9 @@ class Clearing(Protocol):
 class ClearingFrames(Protocol):
     """A `FrameWriter` whose tables can be emptied."""
 
-    def clear(self, namespace: str, upto: Offset) -> None:
-        """Empty the table of a namespace, if there is one, together with the fact that all up to `upto` was written."""
+    def clear(self, namespace: str, upto: Offset) -> bool:
+        """Empty the table of a namespace, if there is one, together with the fact that all up to `upto` was written.
+        False when it keeps what was."""
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ import pyarrow as pa
 from tailrace.log.batch import key_of
 from tailrace.log.frame import Head
 from tailrace.log.selection import SelectedFrame
+from tailrace.message import Op
 
 TRANSPORTER_KEY = "_id"
 
@@ -36,21 +37,28 @@ class LastOfKey:
     """The last message of every primary key stays; of a namespace whose key nobody named, everything does.
 
     A message that changes a key is the last word on the old key as well as on the new one, until either is used again.
+    An update that does not tell all fields is no last word on the others: who told them last stays, too.
     """
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, Any], int] = {}
+        self._last: dict[tuple[str, Any], tuple[tuple[int, frozenset[str]], ...]] = {}
+        """For every key the messages that stay, each with the fields that it tells."""
 
     def learn(self, frame: SelectedFrame) -> None:
         """Take up the next frame, in log order."""
+        told, partial = _fields(frame)
         for offset, keys in _keys(frame):
             for key in keys:
-                self._last[frame.head.namespace, key] = offset
+                place = frame.head.namespace, key
+                before = self._last.get(place, ()) if offset in partial else ()
+                kept = (word for word in before if not word[1] <= told)
+                self._last[place] = (*kept, (offset, told))
 
     def of(self, head: Head, frame: Callable[[], SelectedFrame]) -> frozenset[int] | None:
         found = frame()
         offsets = {
-            offset: any(self._last[head.namespace, key] == offset for key in keys) for offset, keys in _keys(found)
+            offset: any(offset == word for key in keys for word, _ in self._last[head.namespace, key])
+            for offset, keys in _keys(found)
         }
         if len(offsets) < head.messages:
             return None
@@ -69,6 +77,18 @@ def _keys(frame: SelectedFrame) -> Iterator[tuple[int, set[Any]]]:
         keys = {key for column in columns if (key := column[at]) is not None}
         if keys and offset is not None:
             yield offset, keys
+
+
+def _fields(frame: SelectedFrame) -> tuple[frozenset[str], frozenset[int]]:
+    """The fields that the messages of a frame tell, and which of them may leave others as they were: updates."""
+    if not frame.head.is_batch:
+        return frozenset(), frozenset()  # a document is always whole
+    rows = frame.rows()
+    data: Any = rows.column("data").type
+    ops: list[Any] = rows.column("op").to_pylist()
+    offsets: list[Any] = frame.offsets().to_pylist()
+    updates = frozenset(offset for offset, op in zip(offsets, ops, strict=True) if op == Op.UPDATE)
+    return frozenset(field.name for field in data), updates
 
 
 def _document_key(frame: SelectedFrame) -> Iterator[tuple[int, set[Any]]]:

@@ -102,16 +102,17 @@ class CurrentLake:
         return True
 
     @reaching()
-    def clear(self, namespace: str, upto: Offset) -> None:
+    def clear(self, namespace: str, upto: Offset) -> bool:
         directory = table_directory(self._lake, namespace)
         state, files = self._state(directory), self._files(directory)
         if state is None or not files:
-            return
+            return True
         staging = attempt_directory(os.path.join(directory, STAGING))
         os.makedirs(staging)
         empty: Any = pq.read_schema(files[0]).empty_table()
         pq.write_table(empty, os.path.join(staging, f"empty-{upto:020d}{SUFFIX}"))
         self._publish(directory, staging, [], self._note(_next_version(state), upto, None))
+        return True
 
     def close(self) -> None:
         """There is nothing to let go of."""

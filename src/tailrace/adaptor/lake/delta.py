@@ -102,15 +102,16 @@ class DeltaLake:
         return True
 
     @reaching()
-    def clear(self, namespace: str, upto: Offset) -> None:
+    def clear(self, namespace: str, upto: Offset) -> bool:
         if self._keep is Keep.HISTORY:
-            return
+            return False
         directory = table_directory(self._lake, namespace)
         table = find_table(directory)
         if table is not None:
             version = table.version()
             table.delete(commit_properties=self._commit(upto, None))
             _sync_since(directory, version)
+        return True
 
     def close(self) -> None:
         """There is nothing to let go of."""

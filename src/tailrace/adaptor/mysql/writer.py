@@ -200,7 +200,9 @@ class MysqlWriter:
         if database == OURS:
             what = f"{namespace} would be written to {place}, a database that is ours"
             raise TailraceError("destination.refused", what, hint="rename it with a function, or say `into_database`")
-        refuse_shared(namespace, place, {other: made.name for other, made in self._destinations.items()})
+        before = rows(self._session(), writesql.namesake(self._consumer, namespace, place))  # perhaps in another run
+        taken = {str(other): place for (other,) in before}
+        refuse_shared(namespace, place, {**taken, **{name: made.name for name, made in self._destinations.items()}})
 
     def _apply(self, connection: pymysql.Connection[Any], destination: Destination, messages: Messages) -> None:
         """Write the last state of every key. Where these states collide on the way, every change in its order."""

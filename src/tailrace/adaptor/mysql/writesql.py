@@ -36,6 +36,12 @@ def applied(consumer: str, namespace: str) -> str:
     return f"SELECT upto FROM {OURS}.tailrace_applied WHERE {where}"
 
 
+def namesake(consumer: str, namespace: str, target: str) -> str:
+    """Another namespace that was written to the same table."""
+    where = f"consumer = {text(consumer)} AND target = {text(target)} AND namespace <> {text(namespace)}"
+    return f"SELECT namespace FROM {OURS}.tailrace_applied WHERE {where} LIMIT 1"
+
+
 def apply(consumer: str, namespace: str, target: str, upto: int) -> str:
     values = ", ".join([*map(text, (consumer, namespace, target)), str(int(upto))])
     return (

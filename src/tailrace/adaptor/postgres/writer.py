@@ -212,7 +212,17 @@ class PostgresWriter:
         if table.partition(".")[0] == writesql.OURS:
             what = f"{namespace} would be written to {table}, a schema that is ours"
             raise TailraceError("destination.refused", what, hint="rename it with a function, or say `into_schema`")
-        refuse_shared(namespace, table, {other: made.name for other, made in self._destinations.items()})
+        taken = {other: made.name for other, made in self._destinations.items()}
+        refuse_shared(namespace, table, {**self._written_before(namespace, table), **taken})
+
+    def _written_before(self, namespace: str, table: str) -> dict[str, str]:
+        """Another namespace that this writer has written to the same table, perhaps in another run."""
+        connection = self._begin()
+        if connection.execute(writesql.IS_PREPARED).fetchone() != (True,):
+            return {}
+        asked = (table, namespace, self._consumer, f"{self._consumer}{_PART}")
+        found = connection.execute(writesql.NAMESAKE, asked).fetchone()
+        return {} if found is None else {found[0]: table}
 
     def _copy_straight(self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages) -> bool:
         """Rows of a copy are mostly new, so they are sent straight into the table; False when one was there."""

@@ -17,6 +17,10 @@ PREPARE: Final = (
     "consumer text, namespace text, target text NOT NULL, upto bigint NOT NULL, PRIMARY KEY (consumer, namespace))",
 )
 IS_PREPARED: Final = "SELECT to_regclass('tailrace.tailrace_applied') IS NOT NULL"
+NAMESAKE: Final = """
+    SELECT namespace FROM tailrace.tailrace_applied
+    WHERE target = %s AND namespace <> %s AND (consumer = %s OR starts_with(consumer, %s)) LIMIT 1
+"""
 LOCK_RECORD: Final = "SELECT pg_advisory_xact_lock(hashtext('tailrace_applied'))"
 APPLIED: Final = "SELECT max(upto) FROM tailrace.tailrace_applied WHERE consumer = ANY(%s) AND namespace = %s"
 FORGET_PARTS: Final = "DELETE FROM tailrace.tailrace_applied WHERE starts_with(consumer, %s) AND namespace = %s"
