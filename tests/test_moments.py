@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.moments import texts, values
+from tailrace.moments import texts, time_texts, values
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,3 +60,22 @@ def test_values_are_text_only_where_they_must_be() -> None:
     assert values(near) == [date(2024, 2, 29), None]
     far = pa.array([2**31 - 1, 0, None], pa.int32()).view(pa.date32())
     assert values(far) == ["infinity", "1970-01-01", None]
+
+
+def test_the_end_of_the_day_is_not_its_begin() -> None:
+    """Python has no 24:00:00 and takes it for 00:00:00."""
+    times = pa.array([0, 86_400_000_000, None, 45_000_000_001], pa.int64()).view(pa.time64("us"))
+    assert time_texts(times).to_pylist() == ["00:00:00.000000", "24:00:00.000000", None, "12:30:00.000001"]
+    assert values(times.slice(0, 1)) == [time(0)]
+    within = pa.ListArray.from_arrays(pa.array([0, 2, 2], pa.int32()), times)
+    assert values(within) == [["00:00:00.000000", "24:00:00.000000"], []]
+    rows = pa.StructArray.from_arrays([times.slice(1)], ["at"])
+    assert values(rows.slice(0, 1)) == [{"at": "24:00:00.000000"}]
+
+
+def test_moments_in_lists_that_python_does_not_have() -> None:
+    days = pa.array([1, None, 2**31 - 1, -(2**31)], pa.int32()).view(pa.date32())
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, None, 2, 4], pa.int32()), days)
+    assert values(lists) == [["1970-01-02", None], [], None, ["infinity", "-infinity"]]
+    assert values(lists.slice(3)) == [["infinity", "-infinity"]]
+    assert values(lists.slice(0, 1)) == [[date(1970, 1, 2), None]]

@@ -6,6 +6,7 @@ the year 294246. The largest and the smallest number of a column stand for infin
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -46,13 +47,63 @@ def texts(column: pa.Array[Any]) -> pa.Array[Any]:
     return mended
 
 
-def values(column: pa.Array[Any]) -> list[Any]:
-    """The values as Python has them, or all as text when Python does not have one of them."""
-    try:
-        found: list[Any] = column.to_pylist()
-    except (OverflowError, ValueError):
-        found = texts(column).to_pylist()
+def time_texts(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Times of the day; 24:00:00, which PostgreSQL has, is the end of the last second."""
+    is_end = _is_end_of_day(column)
+    if not pc.any(is_end).as_py():
+        return column.cast(pa.string())
+    kind: Any = column.type
+    counts: Any = column.view(pa.int64() if pa.types.is_time64(kind) else pa.int32())
+    within: Any = pc.if_else(is_end, pa.scalar(0, counts.type), counts)
+    written: Any = within.view(kind).cast(pa.string())
+    late: pa.Array[Any] = pc.if_else(is_end, pc.replace_substring(written, "00", "24", max_replacements=1), written)
+    return late
+
+
+def values(column: pa.Array[Any], **how: Any) -> list[Any]:
+    """The values as Python has them; all dates, times and moments, also those in lists and structs, as text when Python
+    does not have one of them."""
+    if not has_end_of_day(column):
+        with suppress(OverflowError, ValueError):
+            found: list[Any] = column.to_pylist(**how)
+            return found
+    return _with_texts(column).to_pylist(**how)
+
+
+def has_end_of_day(column: Any) -> bool:
+    """Whether there is a time 24:00:00 in a column, or in its lists and structs, which Python takes for 00:00:00."""
+    kind = column.type
+    if pa.types.is_time(kind):
+        return bool(pc.any(_is_end_of_day(column)).as_py())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return has_end_of_day(column.flatten())
+    return pa.types.is_struct(kind) and any(map(has_end_of_day, column.flatten()))
+
+
+def _is_end_of_day(column: pa.Array[Any]) -> pa.Array[Any]:
+    kind: Any = column.type
+    counts: Any = column.view(pa.int64() if pa.types.is_time64(kind) else pa.int32())
+    found: pa.Array[Any] = pc.equal(counts, pa.scalar(_DAY_S * _PER_SECOND[kind.unit], counts.type))
     return found
+
+
+def _with_texts(column: Any) -> pa.Array[Any]:
+    """A column with text in place of dates and moments."""
+    kind = column.type
+    if is_moment(kind):
+        return texts(column)
+    if pa.types.is_time(kind):
+        return time_texts(column)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        form = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
+        begins = column.offsets
+        inner = column.values.slice(begins[0].as_py(), begins[-1].as_py() - begins[0].as_py())
+        return form.from_arrays(pc.subtract(begins, begins[0]), _with_texts(inner), mask=column.is_null())
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        return pa.StructArray.from_arrays(list(map(_with_texts, column.flatten())), names, mask=column.is_null())
+    plain: pa.Array[Any] = column
+    return plain
 
 
 def is_moment(kind: pa.DataType) -> bool:

@@ -387,3 +387,18 @@ def test_a_function_on_frames_that_fails_at_single_messages(log: CommitLog, deli
         number for number in range(20) if number % 10
     ]
     assert position(log, "notes") == 19
+
+
+def test_keys_that_a_lake_cannot_tell_apart_are_refused(log: CommitLog, deliver: Deliver, tmp_path: Path) -> None:
+    """The number 1 and the text "1" would be one row."""
+    insert(log, {"id": 1, "v": "number"})
+    fields = [json_field("id"), pa.field("v", pa.string())]
+    keys = pa.StructArray.from_arrays([pa.array(["1", '"1"']), pa.array(["a", "b"])], fields=fields)
+    log.append([batch_of("main.t", keys, timestamp=Micros(1), key=["id"])])
+    failure(deliver, lake_writer(tmp_path))
+
+    error = failure(deliver, lake_writer(tmp_path))
+
+    assert "stopped before offset 1" in error.what
+    assert "key column id of main.t has values of several types" in error.what
+    assert current(tmp_path) == [{"id": 1, "v": "number"}]

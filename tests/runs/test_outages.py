@@ -225,6 +225,24 @@ def test_a_truncate_goes_all_the_way(
     assert rows_of(destination, "copy.t") == [(6000, "after")]
 
 
+def test_a_table_that_is_made_anew(
+    tmp_path: Path, spark: SparkSession, source: PostgresServer, destination: PostgresServer
+) -> None:
+    """Its old rows are gone, and the new ones are there, whenever they came."""
+    fill(source, 0, 100)
+    spec = spec_of(tmp_path, source, destination)
+    with going_on(spec, spark) as (listener, result), source.connect() as connection:
+        wait_for(lambda: len(rows_of(destination, "copy.t")) == 100)
+        connection.execute("INSERT INTO t VALUES (500, 'last')")
+        connection.execute("DROP TABLE t")
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        connection.execute("INSERT INTO t VALUES (1, 'new'), (900, 'too')")
+        wait_for(lambda: any("another table than before" in line for line in listener.said))
+        connection.execute("INSERT INTO t VALUES (901, 'later')")
+    assert result[0].errors == []
+    assert rows_of(destination, "copy.t") == [(1, "new"), (900, "too"), (901, "later")]
+
+
 def test_an_idle_slot_moves_on(
     tmp_path: Path,
     spark: SparkSession,

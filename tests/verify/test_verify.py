@@ -154,7 +154,7 @@ def damage(kind: str) -> None:
 
 def rewrite(path: Path, table: pa.Table) -> None:
     """With the checksum that Hadoop keeps beside a file gone, too."""
-    path.with_name(f".{path.name}.crc").unlink()
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     pq.write_table(table, path)
 
 

@@ -15,6 +15,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP
 from tailrace.log.documents import is_json
 from tailrace.message import Op
+from tailrace.moments import time_texts, values
 
 _CODED: Final = ({"$binary"}, {"$text"})
 """What JSON has no word for, in base64: a blob, and text that is not UTF-8."""
@@ -119,13 +120,15 @@ def _bytes(text: str) -> bytes:
 
 def _as_text(column: pa.Array[Any]) -> pa.Array[Any]:
     """Values as text, those of nested types as JSON."""
+    if pa.types.is_time(column.type):
+        return time_texts(column)
     if pa.types.is_nested(column.type):
         options = orjson.OPT_NON_STR_KEYS
-        values = [
+        texts = [
             None if value is None else orjson.dumps(value, default=str, option=options).decode()
-            for value in column.to_pylist()
+            for value in values(column)
         ]
-        return pa.array(values, pa.string())
+        return pa.array(texts, pa.string())
     return column.cast(pa.string())
 
 

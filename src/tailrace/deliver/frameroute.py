@@ -217,6 +217,7 @@ class FrameRoute:
             {} if self._rest else evolution.known,
             self._keeps_originals,
             self._besides,
+            *([] if self._rest else [self._options.examine]),
         )
         try:
             yield self._grouped(maker, stretch, promise, passing)

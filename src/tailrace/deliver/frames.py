@@ -104,6 +104,8 @@ class FrameMaker:
     """Whether values of fields that have several types are wanted beside their text."""
     besides: Besides | None = None
     """For what the functions log."""
+    examine: Callable[[Messages], None] = lambda _: None
+    """Refuses what the writer cannot have, if it gets it as it comes out of here; asked once, without any rows."""
 
     def frame(self, namespace: str, share: Share, tasks: int) -> TypedFrame | None:
         """The share of one namespace; None when the functions leave nothing of it."""
@@ -136,6 +138,7 @@ class FrameMaker:
         read: Callable[[DeliverItem], Iterator[Messages]],
         items: tuple[DeliverItem, ...],
     ) -> TypedFrame:
+        self.examine(empty)
         known = self.known.get(empty.namespace, pa.schema([]))
         schema = frame_schema(_struct_type(empty.data, known), _struct_type(empty.before, known))
         kept = originals_type(empty) if self.keeps_originals else None

@@ -50,9 +50,9 @@ class Share:
         if head.op is Op.COMMAND:
             return
         self.is_copy = self.is_copy and head.mode is Mode.COPY and head.op is Op.INSERT
-        self.messages += head.messages
-        self.bytes += head.frame_bytes
         self.end = min(limit, head.end)
+        self.messages += min(head.messages, self.end - max(start, head.offset))
+        self.bytes += head.frame_bytes
         self.frames.append((max(start, head.offset), self.end, head.frame_bytes))
 
     def learn(self, head: Head, schema: pa.Schema) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -62,18 +63,16 @@ def decode(column: pa.Array[Any]) -> list[Row | None]:
 
 
 def _rows(column: pa.Array[Any]) -> list[Any]:
-    try:
-        found: list[Any] = column.to_pylist()
-    except (OverflowError, ValueError):
-        struct: Any = column
-        fields = [
-            moments.values(child) if moments.is_moment(child.type) else child.to_pylist() for child in struct.flatten()
-        ]
-        names = [field.name for field in column.type]
-        is_there = column.is_valid().to_pylist()
-        rows = zip(is_there, zip(*fields, strict=True), strict=True)
-        found = [dict(zip(names, row, strict=True)) if there else None for there, row in rows]
-    return found
+    if not moments.has_end_of_day(column):
+        with suppress(OverflowError, ValueError):
+            found: list[Any] = column.to_pylist()
+            return found
+    struct: Any = column
+    fields = [moments.values(child) for child in struct.flatten()]
+    names = [field.name for field in column.type]
+    is_there = column.is_valid().to_pylist()
+    rows = zip(is_there, zip(*fields, strict=True), strict=True)
+    return [dict(zip(names, row, strict=True)) if there else None for there, row in rows]
 
 
 def _encode_one(row: Row) -> pa.Array[Any]:

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tailrace.deliver.acks import Acks
 from tailrace.deliver.deadletter import dead_letter_namespace
 from tailrace.deliver.redelivery import OF_MESSAGES
 from tailrace.deliver.trouble import Trouble, TroubleFile
@@ -185,13 +186,14 @@ def _writer(write: WriteSpec, consumer: ConsumerStat, found: LogStat, failure: F
         failure = None  # an operator has got it over the messages at fault
     if consumer.state == State.INVALIDATED and invalidated is None:
         invalidated = "messages that it needs were removed from the log"
+    singly = Acks(found.directory, write.name).take() if trouble is not None else None
     dead = found.namespaces.get(dead_letter_namespace(write.name))
     return WriterStatus(
         name=write.name,
         adaptor=write.adaptor,
         where=write.options.where(),
         state=_state(consumer, trouble, failure, found.writer, write.on_error),
-        position=consumer.position,
+        position=consumer.position if singly is None else max(consumer.position, singly),
         lag=consumer.lag,
         seen_s_ago=max(0.0, time.time() - consumer.seen_s) if consumer.seen_s else None,
         trouble=trouble,

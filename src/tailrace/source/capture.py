@@ -32,9 +32,10 @@ from tailrace.log.staging import Staged
 from tailrace.message import Message, Micros, Mode, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.source.bookmark import BookmarkHold, bookmark, load_progress
-from tailrace.source.contract import Reader, Table, left_out
+from tailrace.source.contract import Reader, Table, left_out, made_anew
 from tailrace.source.held import HeldWatch
 from tailrace.source.phase import Phase, Progress, TableProgress
+from tailrace.source.rows import emptied
 from tailrace.source.task import CaptureItem, StagePieces
 
 if TYPE_CHECKING:
@@ -257,7 +258,9 @@ class Capture:
         changed = {name: table for name, table in found.items() if self._is_changed(table)}
         gone = self.progress.tables.keys() - found.keys()
         is_first = self.progress.position is None
-        self.reader.install(list(found.values()))  # also what was lost since, as with a table made anew
+        self.reader.install(list(found.values()))
+        anew = {name for name in made_anew(self.reader) if name in self.progress.tables}
+        changed |= {name: found[name] for name in anew if name in found}
         if not changed and not gone and not is_first:
             return
         position = self.progress.position if not is_first else self.reader.position()
@@ -266,14 +269,16 @@ class Capture:
         for name in sorted(gone):
             self._report(f"{name}: no longer in the source; what the log has of it stays")
         for name, table in changed.items():
-            known, added = tables.get(name), self._added(table)
+            known, added = None if name in anew else tables.get(name), self._added(table)
             plan = self.reader.plan_copy(table) if known is None or set(added) - set(table.empty) else []
             if known is not None and not plan:  # a copy that has begun goes on
                 tables[name] = replace(known, columns=tuple(table.schema.names))
                 news = f"new column {', '.join(added)}" if added else f"columns are now {', '.join(table.schema.names)}"
                 self._report(f"{name}: {news}")
                 continue
-            if known is not None:
+            if name in anew:
+                self._report(f"{name}: another table than before; what was known of it is gone, and it is copied")
+            elif known is not None:
                 self._report(f"{name}: new column {', '.join(added)}; it is copied again")
             elif not is_first:
                 self._report(f"{name}: new, {'it is copied' if plan else 'its rows come as changes'}")
@@ -284,7 +289,8 @@ class Capture:
         planned = Progress(position, tables, plans)
         at = now()
         begun = [Message(Op.NOOP, at, name, None) for name in plans if name in changed]
-        self._log.append([*batches_of(begun, Mode.COPY), *bookmark(self.progress, planned, at)])
+        gone_rows = [batch for name in sorted(anew) for batch in emptied(name, at)]
+        self._log.append([*gone_rows, *batches_of(begun, Mode.COPY), *bookmark(self.progress, planned, at)])
         self.progress = planned
 
     def _tell_left_out(self) -> None:

@@ -5,7 +5,7 @@ A reader has no memory of its own: a new one, given the same position, goes on w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -92,6 +92,20 @@ class SelectiveReader(Protocol):
     def left_out(self) -> Mapping[str, str]:
         """What `tables` cannot list although it is there: the names that these namespaces would have, each with the
         reason. A run and a plan tell it."""
+
+
+@runtime_checkable
+class RenewingReader(Protocol):
+    """A reader that notices when a table is another one than before, under the same name."""
+
+    def made_anew(self) -> Collection[str]:
+        """Asked after `install`: namespaces whose changes were not noted before, although those of others were. What is
+        known of one of them is gone, and it must be copied."""
+
+
+def made_anew(reader: Reader) -> Collection[str]:
+    """The namespaces that must be copied because their tables are others than before."""
+    return reader.made_anew() if isinstance(reader, RenewingReader) else ()
 
 
 def left_out(reader: Reader) -> Mapping[str, str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from tailrace.log.batch import TIMESTAMP, Batch, with_key
-from tailrace.message import Mode, Op, now
+from tailrace.deliver.clearing import COMMAND
+from tailrace.log.batch import TIMESTAMP, Batch, batches_of, with_key
+from tailrace.message import Message, Micros, Mode, Op, now
 
 
 def inserted(namespace: str, data: pa.StructArray, key: Sequence[str], mode: Mode = Mode.COPY) -> Batch:
@@ -22,3 +23,8 @@ def inserted(namespace: str, data: pa.StructArray, key: Sequence[str], mode: Mod
     }
     rows = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     return Batch(namespace, with_key(rows, tuple(key)), mode)
+
+
+def emptied(namespace: str, at: Micros) -> Iterator[Batch]:
+    """A table has no rows any more."""
+    return batches_of([Message(Op.COMMAND, at, namespace, dict(COMMAND))], Mode.SYNC)

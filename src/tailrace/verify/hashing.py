@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.moments import time_texts, values
 from tailrace.verify.plain import plain_json
 from tailrace.verify.spans import Hashes, hash_spans, mix
 
@@ -94,9 +95,9 @@ def _hash_distinct(column: pa.Array[Any], *, is_json: bool, is_loose: bool) -> H
     """Value by value; of values that repeat only once."""
     kind, types = column.type, pa.types
     if types.is_time(kind):
-        column = column.cast(pa.string())
+        column = time_texts(column)
     if types.is_nested(kind):
-        return hash_values(column.to_pylist(), is_loose=is_loose)
+        return hash_values(values(column), is_loose=is_loose)
     encoded: Any = pc.dictionary_encode(column)
     distinct = encoded.dictionary.to_pylist()
     if is_json:

@@ -215,3 +215,45 @@ def test_rolled_back_and_interleaved_transactions(shop: Shop) -> None:
     assert len({message.tx for message in found}) == 2
     assert [message.lsn for message in found] == sorted(message.lsn for message in found)
     assert ask(shop.url, "SELECT count(*) FROM t") == [(3,)]
+
+
+def test_tables_that_inherit_are_not_their_parent(database: str) -> None:
+    run(database, "CREATE TABLE parent(id int PRIMARY KEY)", "CREATE TABLE child(more text) INHERITS (parent)")
+    run(database, "INSERT INTO parent VALUES (1)", "INSERT INTO child VALUES (2, 'c')")
+    with closing(Shop(database).open()) as reader:
+        tables = {table.namespace: table for table in reader.tables()}
+        copied = {
+            name: [
+                message.data for piece in reader.plan_copy(table) for message in messages(reader.read_copy(name, piece))
+            ]
+            for name, table in tables.items()
+        }
+    assert copied == {"public.parent": [{"id": 1}], "public.child": [{"id": 2, "more": "c"}]}
+
+
+def test_a_table_that_is_no_longer_wanted_stands_in_nobodys_way(database: str) -> None:
+    """Changes that were made before are told all the same, among them one that cannot be represented."""
+    run(database, "CREATE TABLE good(id int PRIMARY KEY)", "CREATE TABLE bad(id int PRIMARY KEY, v int[])")
+    shop = Shop(database)
+    shop.install()
+    run(database, "INSERT INTO bad VALUES (1, '{{1,2}}')", "INSERT INTO good VALUES (1)")
+    with closing(shop.open()) as reader:
+        reader.install([table for table in reader.tables() if table.namespace == "public.good"])
+        pieces = reader.plan_changes(shop.position, reader.position())
+        found = [message for piece in pieces for message in messages(reader.read_changes(piece))]
+    assert [(message.namespace, message.data) for message in found] == [("public.good", {"id": 1})]
+
+
+def test_names_that_are_the_same_with_a_dot_are_left_out(database: str) -> None:
+    run(
+        database,
+        'CREATE SCHEMA "a.b"',
+        "CREATE SCHEMA a",
+        'CREATE TABLE "a.b".c(id int)',
+        'CREATE TABLE a."b.c"(id int)',
+    )
+    with closing(Shop(database).open()) as reader:
+        assert reader.tables() == []
+        assert dict(reader.left_out()) == {
+            "a.b.c": "two tables have this name when schema and table are joined by a dot"
+        }

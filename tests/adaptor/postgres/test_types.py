@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -74,6 +75,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "text[]": ("""ARRAY['a', NULL, '', 'NULL', 'b "c"', E'\\\\', '{}', 'x,y', ' pad ']""",),
     "uuid[]": ("ARRAY['a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11']::uuid[]",),
     "timestamptz[]": ("ARRAY['2024-02-29 12:30:01.000005+02', NULL]::timestamptz[]",),
+    "date[]": ("'{infinity,-infinity,2024-02-29}'",),
+    "time[]": ("'{24:00:00,NULL}'",),
     "numeric(6,2)[]": ("'{1.50,NULL,-2.25}'",),
     "bytea[]": (r"ARRAY['\x00ff', NULL]::bytea[]",),
     "jsonb[]": ("""ARRAY['{"a": "b,c"}', NULL]::jsonb[]""",),
@@ -105,6 +108,12 @@ def messages_of(batch: Batch, first: int) -> Messages:
     offsets = pa.array(range(first, first + len(batch)), pa.int64())
     rows = batch.rows.append_column("offset", offsets)
     return Messages(batch.namespace, rows, key_of(batch.rows.schema), batch.mode)
+
+
+def pieces(batch: Batch, rows: int) -> Iterator[Batch]:
+    """Batches of so few rows that they are sent as text."""
+    for begin in range(0, len(batch), rows):
+        yield replace(batch, rows=batch.rows.slice(begin, rows))
 
 
 def data(batches: list[Batch]) -> pa.Table:
@@ -140,7 +149,8 @@ def test_a_copy_a_change_and_what_is_written_are_the_same(database: str, other: 
     for column in data(copied).column_names:
         assert comparable(data(copied).column(column)).equals(comparable(data(changed).column(column))), column
     run(other, TYPES)
-    for target, batches in (("copied", copied), ("changed", changed)):
+    few = [batch for whole in copied for batch in pieces(whole, 7)]
+    for target, batches in (("copied", copied), ("changed", changed), ("few", few)):
         _write(other, target, batches)
         assert _texts(other, f"public.{target}") == _texts(database, "public.t")
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.adaptor.files.columns import is_json_text
+from tailrace.moments import is_moment, texts, time_texts
 
 _NULL: Final = "null"
 _NAMES_OF_NO_NUMBER: Final = {"nan": '"NaN"', "inf": '"Infinity"', "-inf": '"-Infinity"'}
@@ -70,10 +71,10 @@ def json_of(column: Any, field: pa.Field[Any] | None = None) -> pa.Array[Any]:
         return json_of_struct(column)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         text = _lists(column)
-    elif pa.types.is_timestamp(kind):
-        text = quoted(_timestamps(column))
-    elif pa.types.is_date(kind) or pa.types.is_time(kind):
-        text = quoted(pc.cast(column, pa.string()))
+    elif is_moment(kind):
+        text = quoted(texts(column))
+    elif pa.types.is_time(kind):
+        text = quoted(time_texts(column))
     elif pa.types.is_map(kind):
         text = _maps(column)
     else:
@@ -128,11 +129,6 @@ def _maps(column: Any) -> Any:
     as_object = pa.types.is_string(column.type.key_type)
     maps = (None if value is None else dict(value) if as_object else value for value in column.to_pylist())
     return pa.array([None if value is None else _dumps(value) for value in maps], pa.string())
-
-
-def _timestamps(column: Any) -> Any:
-    in_utc = pc.cast(column, pa.timestamp(column.type.unit, tz="UTC")) if column.type.tz else column
-    return pc.replace_substring(pc.cast(in_utc, pa.string()), " ", "T")
 
 
 def _dumps(value: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
+from psycopg.sql import Composable
 
 from tailrace.adaptor.postgres import sql
 from tailrace.adaptor.postgres.types import Choices, Kind, Kinds, TypeInfo
@@ -51,6 +53,11 @@ class TableInfo:
         return f"{self.schema}.{self.name}"
 
     @property
+    def place(self) -> Composable:
+        """Where its rows are, in SQL."""
+        return sql.rows_of(self.schema, self.name, has_parts=self.kind == "p")
+
+    @property
     def schema_arrow(self) -> pa.Schema:
         return pa.schema([column.kind.field(column.name) for column in self.columns])
 
@@ -80,8 +87,15 @@ def find_table(connection: psycopg.Connection[Any], kinds: Kinds, schema: str, n
     return next(iter(_described(connection, kinds, [row for row in found if row[1:3] == (schema, name)])), None)
 
 
-def why_unusable(table: TableInfo) -> str:
-    """Why a table cannot be followed, empty when it can."""
+def shared_names(tables: Iterable[TableInfo]) -> set[str]:
+    """Namespaces that several tables have, because there is a dot in the name of a schema or a table."""
+    return {name for name, count in Counter(table.namespace for table in tables).items() if count > 1}
+
+
+def why_unusable(table: TableInfo, shared: Collection[str] = ()) -> str:
+    """Why a table cannot be followed, empty when it can; `shared` are names that several tables have."""
+    if table.namespace in shared:
+        return "two tables have this name when schema and table are joined by a dot"
     try:
         check_name(table.namespace, "namespace")
     except TailraceError as error:

@@ -18,10 +18,10 @@ from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.slot import Slot, lsn_text
 from tailrace.adaptor.postgres.types import Choices, Kind, Kinds
 from tailrace.adaptor.postgres.unchanged import Unchanged
-from tailrace.deliver.clearing import COMMAND
-from tailrace.log.batch import TIMESTAMP, Batch, batches_of, with_key
-from tailrace.message import Message, Micros, Mode, Op
+from tailrace.log.batch import TIMESTAMP, Batch, with_key
+from tailrace.message import Micros, Mode, Op
 from tailrace.source.contract import Piece, Position
+from tailrace.source.rows import emptied
 
 CHANGES_MAX: Final = 200_000
 """A piece ends with the transaction in which it comes to so many messages of the slot."""
@@ -57,7 +57,7 @@ class ChangeReader:
             old = self._passed_over(chunk, is_new)
             skipped += old
             kept += chunk.changes - old
-            yield from self._batches(chunk, is_new, piece["seq"] - skipped, unchanged)
+            yield from self._batches(chunk, is_new, piece["seq"] - skipped, unchanged, piece["unwanted"])
         is_cut = told >= piece["changes_max"]
         self.reached = {"lsn": last + 1 if is_cut else piece["upto"], "seq": piece["seq"] + kept}
 
@@ -78,16 +78,20 @@ class ChangeReader:
                 count += not is_new[part.transaction]
         return count
 
-    def _batches(self, chunk: Chunk, is_new: Flags, base: int, unchanged: Unchanged) -> Iterator[Batch]:
+    def _batches(
+        self, chunk: Chunk, is_new: Flags, base: int, unchanged: Unchanged, unwanted: Sequence[str]
+    ) -> Iterator[Batch]:
         for part in chunk.parts:
             table = self._table(part.relation)
             namespace = f"{part.relation.schema}.{part.relation.name}"
+            if namespace in unwanted or (table is not None and table.oid != part.relation.oid):
+                continue  # nobody wants it, or it is of a table that is gone, whose name another one has
             if isinstance(part, Rows):
                 places = np.flatnonzero(is_new[part.transactions])
                 rows = part if len(places) == len(part.ops) else part.take(places)
                 yield from self._rows(namespace, rows, table, chunk.transactions, base, unchanged)
             elif is_new[part.transaction]:
-                yield from truncation(namespace, Micros(int(chunk.transactions.committed_us[part.transaction])))
+                yield from emptied(namespace, Micros(int(chunk.transactions.committed_us[part.transaction])))
 
     def _table(self, relation: Relation) -> TableInfo | None:
         return self._tables.get((relation.schema, relation.name))
@@ -176,8 +180,3 @@ def _batch(
         columns["before"] = before
     made = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     return Batch(namespace, with_key(made, tuple(key)), Mode.SYNC)
-
-
-def truncation(namespace: str, at: Micros) -> Iterator[Batch]:
-    """A table was emptied."""
-    return batches_of([Message(Op.COMMAND, at, namespace, dict(COMMAND))], Mode.SYNC)

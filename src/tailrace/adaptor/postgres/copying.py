@@ -49,7 +49,7 @@ def read(server: Server, choices: Choices, piece: Piece) -> Iterator[Batch]:
     if table is None:
         return
     asked = {column.name: column.kind.asked for column in table.columns}
-    query = sql.select_rows(table.schema, table.name, asked, table.key, piece).as_string()
+    query = sql.select_rows(table.place, asked, table.key, piece).as_string()
     fields = list(table.schema_arrow)
     with server.errors(), closing(server.arrow()) as arrow, arrow.cursor() as cursor:
         _look_through(cursor, piece["snapshot"])
@@ -69,7 +69,7 @@ def _borders(connection: psycopg.Connection[Any], table: TableInfo, count: int) 
         return []
     pages = max(1, table.bytes // PAGE_BYTES)
     percent = min(100.0, 100.0 * _SAMPLED_PAGES * count / pages)
-    found = connection.execute(sql.sample_keys(table.schema, table.name, table.key, percent)).fetchall()
+    found = connection.execute(sql.sample_keys(table.place, table.key, percent)).fetchall()
     places = sorted({len(found) * number // count for number in range(1, count)} - {0})
     borders = [list(found[place]) for place in places if place < len(found)]
     return [border for border, before in zip(borders, [None, *borders], strict=False) if border != before]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import psycopg
@@ -20,6 +20,8 @@ class Feed(Protocol):
         """The view from which tables are copied, None when they are read as they are."""
 
     def install(self, connection: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> None: ...
+
+    def made_anew(self) -> Collection[str]: ...
 
     def uninstall(self, connection: psycopg.Connection[Any]) -> None: ...
 

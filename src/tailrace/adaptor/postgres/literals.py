@@ -9,7 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.moments import INFINITY, MINUS_INFINITY, is_moment, texts
+from tailrace.moments import INFINITY, MINUS_INFINITY, is_moment, texts, time_texts
 
 _SPECIAL: Final = frozenset('{}",\\ \t\n\r\v\f')
 
@@ -22,6 +22,8 @@ def as_text(column: pa.Array[Any]) -> pa.Array[Any]:
         return column
     if is_moment(type_):
         return _moments(column)
+    if kind.is_time(type_):
+        return time_texts(column)
     if kind.is_binary(type_) or kind.is_large_binary(type_) or kind.is_fixed_size_binary(type_):
         return _each(column, lambda value: "\\x" + value.hex())
     if kind.is_list(type_) or kind.is_large_list(type_) or kind.is_fixed_size_list(type_):

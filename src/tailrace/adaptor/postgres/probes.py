@@ -116,7 +116,7 @@ def _half_told(tables: list[TableInfo]) -> list[Check]:
         return []
     names = [table.namespace for table in tables]
     found = f"{len(names)} have no key, so only inserts are followed: {_listed(names)}"
-    cure = "give them a primary key, or ALTER TABLE … REPLICA IDENTITY FULL"
+    cure = "give them a primary key, or REPLICA IDENTITY FULL and, for writers that need one, a key with `key`"
     return [Check(what="updates and deletes", ok=True, found=found, cure=cure)]
 
 

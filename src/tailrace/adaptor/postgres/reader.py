@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -39,13 +39,18 @@ class PostgresReader:
         ]
 
     def left_out(self) -> Mapping[str, str]:
-        return {table.namespace: why for table in self._all() if (why := catalog.why_unusable(table))}
+        tables = self._all()
+        shared = catalog.shared_names(tables)
+        return {table.namespace: why for table in tables if (why := catalog.why_unusable(table, shared))}
 
     def install(self, tables: Sequence[Table]) -> None:
         wanted = {table.namespace for table in tables}
         found = [table for table in self._usable() if table.namespace in wanted]
         with self._server.errors():
             self._feed.install(self._session(), found)
+
+    def made_anew(self) -> Collection[str]:
+        return self._feed.made_anew()
 
     def uninstall(self) -> None:
         with self._server.errors():
@@ -102,4 +107,6 @@ class PostgresReader:
             return catalog.all_tables(self._session(), catalog.load_kinds(self._session(), self._choices))
 
     def _usable(self) -> list[TableInfo]:
-        return [table for table in self._all() if not catalog.why_unusable(table)]
+        tables = self._all()
+        shared = catalog.shared_names(tables)
+        return [table for table in tables if not catalog.why_unusable(table, shared)]

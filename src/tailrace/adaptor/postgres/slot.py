@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psycopg
@@ -54,6 +54,16 @@ class Snapshot:
 
     def close(self) -> None:
         self._connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What the publications told so far."""
+
+    unwanted: set[str] = field(default_factory=set)
+    """Namespaces that they told and tell, although nobody wants them any more."""
+    added: set[str] = field(default_factory=set)
+    """Namespaces that they did not tell until now, although they told others."""
 
 
 def end_of_log(connection: psycopg.Connection[Any]) -> int:
@@ -107,20 +117,30 @@ class Slot:
             values = [(answer.get_value(0, at) or b"").decode() for at in range(answer.nfields)]
         return Snapshot(connection, values[2], parse_lsn(values[1]))
 
-    def publish(self, connection: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> None:
-        """Make the publications, or add what they lack. Nothing is taken out: changes on their way need it."""
+    def publish(self, connection: psycopg.Connection[Any], tables: Iterable[TableInfo]) -> Published:
+        """Make the publications, or add what they lack. Nothing is taken out, for what was changed before would be told
+        all the same."""
         wanted = list(tables)
+        before: dict[int, str] = {}
+        is_new = True
         for publication, operations, those in (
             (self.publication, "insert, update, delete, truncate", [table for table in wanted if table.tells_all]),
             (self.inserts, "insert, truncate", [table for table in wanted if not table.tells_all]),
         ):
-            if connection.execute(sql.PUBLISHED, (publication,)).fetchone() is None:
+            if connection.execute(sql.PUBLISHED, (publication,)).fetchone() is not None:
+                is_new = False
+            else:
                 version = connection.info.server_version
                 connection.execute(sql.publish(publication, operations, version))
-            known = {oid for (oid,) in connection.execute(sql.PUBLISHED_TABLES, (publication,))}
+            known: dict[int, str] = dict(connection.execute(sql.PUBLISHED_TABLES, (publication,)).fetchall())
+            before |= known
             missing = [(table.schema, table.name) for table in those if table.oid not in known]
             if missing:
                 connection.execute(sql.add_to_publication(publication, missing))
+        oids = {table.oid for table in wanted}
+        unwanted = {name for oid, name in before.items() if oid not in oids}
+        added = {table.namespace for table in wanted if table.oid not in before}
+        return Published(unwanted, set() if is_new else added)
 
     def advance(self, connection: psycopg.Connection[Any], lsn: int) -> None:
         """Let the server forget the transactions that committed before `lsn`; never goes back."""

@@ -6,7 +6,7 @@ older than every change, so they must come first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -14,7 +14,7 @@ import psycopg
 from tailrace.adaptor.postgres import changes
 from tailrace.adaptor.postgres.catalog import TableInfo
 from tailrace.adaptor.postgres.changes import ChangeReader
-from tailrace.adaptor.postgres.slot import PLUGIN, Slot, SlotState, Snapshot, end_of_log, lsn_text
+from tailrace.adaptor.postgres.slot import PLUGIN, Published, Slot, SlotState, Snapshot, end_of_log, lsn_text
 from tailrace.adaptor.postgres.types import Choices
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch
@@ -27,6 +27,7 @@ class SlotFeed:
     def __init__(self, slot: Slot, choices: Choices) -> None:
         self._slot = slot
         self._choices = choices
+        self._published = Published()
         self._snapshot: Snapshot | None = None
         self._reached: Position | None = None
 
@@ -35,12 +36,15 @@ class SlotFeed:
         return self._snapshot.name if self._snapshot else None
 
     def install(self, connection: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> None:
-        self._slot.publish(connection, tables)
+        self._published = self._slot.publish(connection, tables)
         state = self._slot.state(connection)
         if state is None:
             self._snapshot = self._slot.create()
         else:
             self._check_usable(state)
+
+    def made_anew(self) -> Collection[str]:
+        return self._published.added
 
     def uninstall(self, connection: psycopg.Connection[Any]) -> None:
         self.copied()
@@ -64,6 +68,7 @@ class SlotFeed:
         if not self._slot.has_changes(connection, end["lsn"]):
             return []
         begin = {"slot": self._slot.name, "lsn": start["lsn"], "seq": start.get("seq", 0)}
+        begin["unwanted"] = sorted(self._published.unwanted)
         return [{**begin, "upto": end["lsn"], "changes_max": changes.CHANGES_MAX}]
 
     def read(self, piece: Piece) -> Iterator[Batch]:

@@ -74,7 +74,10 @@ ADVANCE: Final = "SELECT pg_replication_slot_advance(%s, '0/0'::pg_lsn + %s::num
 DROP_SLOT: Final = "SELECT pg_drop_replication_slot(%s)"
 PUBLISHED: Final = "SELECT 1 FROM pg_publication WHERE pubname = %s"
 PUBLISHED_TABLES: Final = """
-    SELECT p.prrelid::int8 FROM pg_publication_rel p JOIN pg_publication b ON b.oid = p.prpubid WHERE b.pubname = %s
+    SELECT p.prrelid::int8, n.nspname || '.' || c.relname
+    FROM pg_publication_rel p JOIN pg_publication b ON b.oid = p.prpubid
+    JOIN pg_class c ON c.oid = p.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE b.pubname = %s
 """
 ANY_CHANGE: Final = """
     SELECT 1 FROM pg_logical_slot_peek_binary_changes(%s, '0/0'::pg_lsn + %s::numeric, 1,
@@ -131,11 +134,11 @@ def peek(slot: str, publications: str, upto: int, changes_max: int) -> sql.Compo
 
 
 def select_rows(
-    schema: str, table: str, columns: Mapping[str, Asked], key: Sequence[str], piece: Mapping[str, Any]
+    place: sql.Composable, columns: Mapping[str, Asked], key: Sequence[str], piece: Mapping[str, Any]
 ) -> sql.Composed:
     """The rows of one piece; `columns` says how each is asked for."""
     wanted = sql.SQL(", ").join(chosen(sql.Identifier(column), column, asked) for column, asked in columns.items())
-    query = sql.SQL("SELECT {} FROM {}").format(wanted, sql.Identifier(schema, table))
+    query = sql.SQL("SELECT {} FROM {}").format(wanted, place)
     bounds = _key_bounds(key, piece) if "pages" not in piece else _page_bounds(piece["pages"])
     return query + sql.SQL(" WHERE {}").format(sql.SQL(" AND ").join(bounds)) if bounds else query
 
@@ -146,12 +149,17 @@ def chosen(value: sql.Composable, name_: str, asked: Asked) -> sql.Composed:
     return sql.SQL("{} AS {}").format(forms[asked], sql.Identifier(name_))
 
 
-def sample_keys(schema: str, table: str, key: Sequence[str], percent: float) -> sql.Composed:
+def rows_of(schema: str, table: str, *, has_parts: bool) -> sql.Composed:
+    """Where the rows of a table are: in its parts, or in itself and not in tables that inherit from it."""
+    return sql.SQL("{}" if has_parts else "ONLY {}").format(sql.Identifier(schema, table))
+
+
+def sample_keys(place: sql.Composable, key: Sequence[str], percent: float) -> sql.Composed:
     """Some keys in their own order, not that of the text as which they come and which can be read back."""
     texts = sql.SQL(", ").join(sql.SQL("t.{}::text").format(sql.Identifier(column)) for column in key)
     order = sql.SQL(", ").join(sql.Identifier("t", column) for column in key)
     return sql.SQL("SELECT {} FROM {} AS t TABLESAMPLE SYSTEM ({}) ORDER BY {}").format(
-        texts, sql.Identifier(schema, table), sql.Literal(percent), order
+        texts, place, sql.Literal(percent), order
     )
 
 

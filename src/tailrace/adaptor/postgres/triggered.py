@@ -8,7 +8,7 @@ for is in the same snapshot or an earlier one, and has a smaller number.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from tailrace.adaptor.postgres import catalog, triggersql
 from tailrace.adaptor.postgres.catalog import TableInfo
-from tailrace.adaptor.postgres.changes import truncation
 from tailrace.adaptor.postgres.converting import converted
 from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.types import Choices
@@ -27,6 +26,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP, Batch, with_key
 from tailrace.message import Micros, Mode, Op
 from tailrace.source.contract import Piece, Position
+from tailrace.source.rows import emptied
 
 PIECE_ROWS: Final = 50_000
 _HEAD: Final = 4
@@ -40,6 +40,7 @@ class TriggerFeed:
         self._server = server
         self._pipeline = pipeline
         self._choices = choices
+        self._added: set[str] = set()
 
     @property
     def snapshot(self) -> None:
@@ -61,9 +62,13 @@ class TriggerFeed:
             elif found[1] != self._pipeline:
                 raise self._other(found[1])
             noted = {oid for (oid,) in connection.execute(triggersql.NOTED)}
+            self._added = {table.namespace for table in tables if noted and table.oid not in noted}
             for table in tables:
                 for trigger in triggersql.note(table.schema, table.name, table.oid) if table.oid not in noted else ():
                     connection.execute(trigger)
+
+    def made_anew(self) -> Collection[str]:
+        return self._added
 
     def uninstall(self, connection: psycopg.Connection[Any]) -> None:
         with connection.transaction():
@@ -132,13 +137,13 @@ class TriggerFeed:
 def _batches(table: TableInfo, found: pa.RecordBatch) -> Iterator[Batch]:
     """Rows, and between them what emptied the table."""
     ops: Any = found.column(1)
-    emptied = np.flatnonzero(pc.equal(ops, pa.scalar("TRUNCATE")).to_numpy(zero_copy_only=False)).tolist()
+    places = np.flatnonzero(pc.equal(ops, pa.scalar("TRUNCATE")).to_numpy(zero_copy_only=False)).tolist()
     begin = 0
-    for place in [*emptied, len(found)]:
+    for place in [*places, len(found)]:
         if place > begin:
             yield _rows(table, found.slice(begin, place - begin))
         if place < len(found):
-            yield from truncation(table.namespace, Micros(found.column(2)[place].cast(pa.int64()).as_py()))
+            yield from emptied(table.namespace, Micros(found.column(2)[place].cast(pa.int64()).as_py()))
         begin = place + 1
 
 

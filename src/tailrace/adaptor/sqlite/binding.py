@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tailrace.adaptor.sqlite.values import from_json, to_json
 from tailrace.log.documents import is_json
-from tailrace.moments import is_moment, texts
+from tailrace.moments import is_moment, texts, time_texts, values
 
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -50,14 +50,14 @@ def bindable(column: pa.Array[Any], field: pa.Field[Any]) -> list[Any]:
     if is_moment(type_):
         return texts(column).to_pylist()
     if kind.is_time(type_):
-        return pc.cast(column, pa.string()).to_pylist()
+        return time_texts(column).to_pylist()
     if kind.is_decimal(type_):
         return [None if value is None else format(value, "f") for value in column.to_pylist()]
     if kind.is_duration(type_):
         return [None if value is None else _duration(value) for value in _micros(column)]
     if kind.is_nested(type_):
-        values = column.to_pylist(maps_as_pydicts="strict")
-        return [None if value is None else json.dumps(_plain(value), ensure_ascii=False) for value in values]
+        found = values(column, maps_as_pydicts="strict")
+        return [None if value is None else json.dumps(_plain(value), ensure_ascii=False) for value in found]
     return column.to_pylist()
 
 
