@@ -14,6 +14,7 @@ import pytest
 
 from tailrace.adaptor.mysql import mysql
 from tailrace.adaptor.postgres import postgres as postgres_end
+from tailrace.errors import TailraceError
 from tailrace.log.reader import LogReader
 from tailrace.pipeline import Pipeline
 from tailrace.pipeline.run import Summary, Until
@@ -223,6 +224,23 @@ def test_a_truncate_goes_all_the_way(
 
     assert result[0].errors == []
     assert rows_of(destination, "copy.t") == [(6000, "after")]
+
+
+def test_a_slot_that_is_gone_is_not_made_again(
+    tmp_path: Path, spark: SparkSession, source: PostgresServer, destination: PostgresServer
+) -> None:
+    fill(source, 0, 10)
+    spec = spec_of(tmp_path, source, destination, slot="lost")
+    start(spec, spark, Until.ONCE)[0].join()
+    with source.connect() as connection:
+        connection.execute("SELECT pg_drop_replication_slot('lost')")
+        thread, result = start(spec, spark, Until.ONCE)
+        thread.join()
+        assert isinstance(result[0], TailraceError)
+        assert result[0].code == "source.position_lost"
+        assert "slot lost is gone" in result[0].what
+        assert connection.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
+    assert len(rows_of(destination, "copy.t")) == 10
 
 
 def test_a_table_that_is_made_anew(

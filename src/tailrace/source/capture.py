@@ -32,7 +32,7 @@ from tailrace.log.staging import Staged
 from tailrace.message import Message, Micros, Mode, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.source.bookmark import BookmarkHold, bookmark, load_progress
-from tailrace.source.contract import Reader, Table, left_out, made_anew
+from tailrace.source.contract import Reader, Table, check_position, left_out, made_anew
 from tailrace.source.held import HeldWatch
 from tailrace.source.phase import Phase, Progress, TableProgress
 from tailrace.source.rows import emptied
@@ -119,6 +119,7 @@ class Capture:
         self._hold = BookmarkHold(self._log.directory)
         self.progress = load_progress(LogReader(self._log.directory))
         self._reader = self._options.open()
+        check_position(self._reader, self.progress.position)
         self._discover()
 
     def reopen(self) -> None:
@@ -126,6 +127,7 @@ class Capture:
         if self._reader is not None:
             self._reader.close()
         self._reader = self._options.open()
+        check_position(self._reader, self.progress.position)
         self._discover()
 
     def turn(self) -> bool:

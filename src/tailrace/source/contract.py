@@ -95,6 +95,20 @@ class SelectiveReader(Protocol):
 
 
 @runtime_checkable
+class ResumingReader(Protocol):
+    """A reader whose source may no longer have what it is to go on with."""
+
+    def check(self, position: Position) -> None:
+        """Asked before `install`: refuse a position that changes cannot be read on from, and change nothing."""
+
+
+def check_position(reader: Reader, position: Position | None) -> None:
+    """Refuse to go on where changes were lost."""
+    if position is not None and isinstance(reader, ResumingReader):
+        reader.check(position)
+
+
+@runtime_checkable
 class RenewingReader(Protocol):
     """A reader that notices when a table is another one than before, under the same name."""
 

@@ -44,6 +44,8 @@ _LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+_CLASSES: Final = re.compile(r"^(?:[a-z]\w*(?:\.[a-z]\w*)*\.\w*(?:Exception|Error): )+")
+"""Names of Java's classes, which tell nobody anything."""
 _NOISE: Final = ("at ", "File ", "Traceback", "~", "^", "...", "An error occurred while calling")
 """How lines of a stack trace begin."""
 _CAUSE: Final = re.compile(r"(?:Caused by: |: )?((?!org\.apache\.spark\.Spark)[\w.$]+(?:Error|Exception): \S.*)")
@@ -109,7 +111,7 @@ def fold(error: BaseException) -> str:
     causes = [found[1] for line in lines if (found := _CAUSE.fullmatch(line))]
     told = [line for line in lines if line and not line.startswith(_NOISE)]
     chosen = causes[-1] if causes else (told[0] if told else type(error).__name__)
-    return chosen[:500]
+    return _CLASSES.sub("", chosen)[:500]
 
 
 def _session(config: SparkConfig) -> SparkSession:

@@ -43,6 +43,10 @@ class PostgresReader:
         shared = catalog.shared_names(tables)
         return {table.namespace: why for table in tables if (why := catalog.why_unusable(table, shared))}
 
+    def check(self, position: Position) -> None:
+        with self._server.errors():
+            self._feed.check(self._session(), position)
+
     def install(self, tables: Sequence[Table]) -> None:
         wanted = {table.namespace for table in tables}
         found = [table for table in self._usable() if table.namespace in wanted]

@@ -37,6 +37,7 @@ _LINK: Final = {
     "keepalives_interval": "5",
     "tcp_user_timeout": "30000",
 }
+_LOGIN: Final = ("authentication failed", "no password supplied")
 _AWAY: Final = ("08", "53", "57", "58", "XX")
 """Classes of SQLSTATE that say something about the server and not about what was asked."""
 
@@ -91,7 +92,8 @@ class Server:
         """What an error of the driver means, and what to do."""
         sqlstate = getattr(error, "sqlstate", None)
         what = f"database {self.place}: {_first_line(str(error))}"
-        if sqlstate in ("28000", "28P01", "3D000"):
+        is_login = any(words in what for words in _LOGIN)  # libpq gives no SQLSTATE while it connects
+        if is_login or sqlstate in ("28000", "28P01", "3D000"):
             return TailraceError(self.unreachable, what, hint="correct user, password or database in `url`")
         if sqlstate == "42501":
             return TailraceError(self.unreachable, what, hint="tailrace doctor names the grants that are needed")

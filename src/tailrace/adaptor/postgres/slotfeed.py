@@ -35,6 +35,9 @@ class SlotFeed:
     def snapshot(self) -> str | None:
         return self._snapshot.name if self._snapshot else None
 
+    def check(self, connection: psycopg.Connection[Any], position: Position) -> None:
+        self._check(self._slot.state(connection), position)
+
     def install(self, connection: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> None:
         self._published = self._slot.publish(connection, tables)
         state = self._slot.state(connection)

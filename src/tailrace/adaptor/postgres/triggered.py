@@ -52,6 +52,10 @@ class TriggerFeed:
     def reached(self) -> None:
         """Pieces are read to their end."""
 
+    def check(self, connection: psycopg.Connection[Any], position: Position) -> None:
+        if position.get("id") != self._id(connection):
+            raise self._lost("its changelog is not the one that was read before")
+
     def install(self, connection: psycopg.Connection[Any], tables: Sequence[TableInfo]) -> None:
         with connection.transaction():
             for statement in triggersql.INSTALL:
@@ -81,8 +85,7 @@ class TriggerFeed:
         return {"snapshot": snapshot, "id": self._id(connection)}
 
     def plan(self, connection: psycopg.Connection[Any], start: Position, end: Position) -> list[Piece]:
-        if start.get("id") != self._id(connection):
-            raise self._lost("its changelog is not the one that was read before")
+        self.check(connection, start)
         if start["snapshot"] == end["snapshot"]:
             return []
         common = {"id": start["id"], "begin": start["snapshot"], "end": end["snapshot"]}
