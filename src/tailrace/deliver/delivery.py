@@ -115,6 +115,11 @@ class Delivery:
         return self._next
 
     @property
+    def has_answered(self) -> bool:
+        """Whether the destination has taken something in this run."""
+        return self.stats.written.total() > 0
+
+    @property
     def fate(self) -> str:
         """What becomes of messages that are refused, if they do not stop the writer."""
         return "skipped" if self.spec.on_error is OnError.SKIP else "put aside"

@@ -188,19 +188,18 @@ class _Runner:
             for write in spec.writes
         ]
         self._running = Running(spec, log, capture, deliveries)
-        self._reading = Turns(spark, READING, self._patiently("the source", READING, capture), directory)
+        self._reading = Turns(spark, READING, self._patiently("the source", capture), directory)
         self._writing = [
-            Turns(spark, each.spec.name, self._patiently(each.spec.name, each.spec.name, each), directory)
-            for each in deliveries
+            Turns(spark, each.spec.name, self._patiently(each.spec.name, each), directory) for each in deliveries
         ]
 
-    def _patiently(self, called: str, part: str, worker: Capture | Delivery) -> Callable[[], bool]:
+    def _patiently(self, called: str, worker: Capture | Delivery) -> Callable[[], bool]:
         """The turns of a part, with waiting where its end does not answer."""
         is_reader = isinstance(worker, Capture)
         patience = Patience(
             called,
             worker.turn,
-            was_there=lambda: is_reader or self._has_done_something(part),
+            was_there=lambda: worker.has_answered,
             again=worker.reopen if isinstance(worker, Capture) else lambda: None,
             patience_s=self._running.spec.patience_s,
             stop=self._stop_reading if is_reader else self._stop_writing,

@@ -106,6 +106,11 @@ class Capture:
         self._noted_s = 0.0
 
     @property
+    def has_answered(self) -> bool:
+        """Whether the source could be reached in this run."""
+        return self._reader is not None
+
+    @property
     def reader(self) -> Reader:
         if self._reader is None:
             raise TailraceError("source.unreachable", "the source was not opened", hint="open it first")
