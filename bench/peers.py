@@ -93,7 +93,9 @@ def debezium_drain(programs: Path, source: PostgresServer, count: int) -> float:
         }
         Path(directory, "settings").write_text(json.dumps(settings))
         command = [str(programs / "python"), "-c", DRAIN, str(count), f"{directory}/settings"]
-        done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=900)
+        done = subprocess.run(
+            command, env=ENVIRONMENT, cwd=directory, capture_output=True, text=True, timeout=900
+        )  # it logs to where it runs
         if done.returncode:
             raise SystemExit(f"Debezium failed: {done.stderr[-1000:]}{done.stdout[-1000:]}")
         return float(done.stdout.strip().splitlines()[-1])
@@ -101,7 +103,9 @@ def debezium_drain(programs: Path, source: PostgresServer, count: int) -> float:
 
 def _seconds(command: list[str], programs: Path) -> float:
     began = time.monotonic()
-    done = subprocess.run(command, env={**ENVIRONMENT, "HOME": str(programs.parent)}, capture_output=True, text=True)
+    home = programs.parent  # thrown away with whatever they leave there
+    environment = {**ENVIRONMENT, "HOME": str(home)}
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{command[0]} failed: {done.stderr[-1000:]}{done.stdout[-1000:]}")
     return time.monotonic() - began

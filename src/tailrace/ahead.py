@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from itertools import islice
+from typing import TypeVar
 
 Item = TypeVar("Item")
-
-_END: Final = object()
 
 
 def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
     """The same items, of which one is made ahead, in a thread of its own. What that raises comes in its turn."""
+
+    def make() -> list[Item]:
+        return list(islice(items, 1))
+
     with ThreadPoolExecutor(1, thread_name_prefix="tailrace-ahead") as pool:
-        made = pool.submit(next, items, _END)
-        while (item := made.result()) is not _END:
-            made = pool.submit(next, items, _END)
-            yield item  # type: ignore[misc]
+        coming = pool.submit(make)
+        while made := coming.result():
+            coming = pool.submit(make)
+            yield from made
