@@ -32,7 +32,7 @@ from tailrace.log.staging import Staged
 from tailrace.message import Message, Micros, Mode, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.source.bookmark import BookmarkHold, bookmark, load_progress
-from tailrace.source.contract import Reader, Table, check_position, left_out, made_anew
+from tailrace.source.contract import Reader, Table, check_position, left_out, made_anew, tell_copying
 from tailrace.source.held import HeldWatch
 from tailrace.source.phase import Phase, Progress, TableProgress
 from tailrace.source.rows import emptied
@@ -173,6 +173,7 @@ class Capture:
             if time.monotonic() - self._discovered_s >= DISCOVER_EVERY_S:
                 self._discover()
             position = {**(self.progress.position or {}), **self.reader.position()}  # 1.
+            tell_copying(self.reader, self.progress.copying())
             pieces = self.reader.plan_changes(self.progress.position or {}, position)
             items = [CaptureItem(number, piece) for number, piece in enumerate(pieces)]
             items += self._copies(len(items))
@@ -184,9 +185,8 @@ class Capture:
         """The pieces that are to be copied next."""
         waiting = [
             (namespace, number)
-            for namespace, table in self.progress.tables.items()
-            if table.phase is Phase.COPY
-            for number in table.missing()
+            for namespace in self.progress.copying()
+            for number in self.progress.tables[namespace].missing()
         ]
         return [
             CaptureItem(first + at, self.progress.plans[namespace][number], namespace, number)
@@ -227,8 +227,9 @@ class Capture:
                 if namespace in tables and tables[namespace].phase is Phase.COMPLETE:
                     tables[namespace] = replace(tables[namespace], phase=Phase.SYNC)
         plans = {name: plan for name, plan in self.progress.plans.items() if tables[name].phase is Phase.COPY}
-        reached = [receipt["reached"] for receipt in receipts if receipt["reached"] is not None]
-        return Progress({**position, **reached[-1]} if reached else position, tables, plans)
+        for receipt in receipts:
+            position = {**position, **(receipt["reached"] or {})}
+        return Progress(position, tables, plans)
 
     def _epilogue(self, after: Progress) -> list[Batch]:
         """What follows the data in a group: a mark for each namespace whose copy is complete, and the bookmark."""
@@ -273,6 +274,7 @@ class Capture:
         position = self.progress.position if not is_first else self.reader.position()
         tables = {name: table for name, table in self.progress.tables.items() if name not in gone}
         plans = {name: plan for name, plan in self.progress.plans.items() if name not in gone}
+        renewed = set(anew)
         for name in sorted(gone):
             self._report(f"{name}: no longer in the source; what the log has of it stays")
         for name, table in changed.items():
@@ -287,6 +289,7 @@ class Capture:
                 self._report(f"{name}: another table than before; what was known of it is gone, and it is copied")
             elif known is not None:
                 self._report(f"{name}: new column {', '.join(added)}; it is copied again")
+                renewed |= set() if table.key else {name}  # rows that nothing identifies would be there twice
             elif not is_first:
                 self._report(f"{name}: new, {'it is copied' if plan else 'its rows come as changes'}")
             phase = Phase.COPY if plan else Phase.COMPLETE
@@ -296,7 +299,7 @@ class Capture:
         planned = Progress(position, tables, plans)
         at = now()
         begun = [Message(Op.NOOP, at, name, None) for name in plans if name in changed]
-        gone_rows = [batch for name in sorted(anew) for batch in emptied(name, at)]
+        gone_rows = [batch for name in sorted(renewed) for batch in emptied(name, at)]
         self._log.append([*gone_rows, *batches_of(begun, Mode.COPY), *bookmark(self.progress, planned, at)])
         self.progress = planned
 

@@ -75,8 +75,8 @@ class Reader(Protocol):
         another key carries `before`."""
 
     def reached(self) -> Position | None:
-        """Asked in a task after `read_changes`: how far it came, None when that is as far as was planned. It may have
-        ended earlier, at the end of a transaction."""
+        """Asked in a task after its piece was read: what is to be laid over the position of its turn, None for nothing.
+        Changes may have ended earlier than planned, at the end of a transaction."""
 
     def forget(self, upto: Position) -> None:
         """The log holds everything up to here (I2), so the source need not keep it. May do less, never more."""
@@ -115,6 +115,21 @@ class RenewingReader(Protocol):
     def made_anew(self) -> Collection[str]:
         """Asked after `install`: namespaces whose changes were not noted before, although those of others were. What is
         known of one of them is gone, and it must be copied."""
+
+
+@runtime_checkable
+class ViewReader(Protocol):
+    """A reader that reads some tables as of a place in their changes, which is known only then (`reached`)."""
+
+    def copying(self, namespaces: Collection[str]) -> None:
+        """Told before `plan_changes`: these are not copied yet. Of the tables that will be read as of a place, the
+        changes before that place are left out."""
+
+
+def tell_copying(reader: Reader, namespaces: Collection[str]) -> None:
+    """Tell a reader that wants to know it which namespaces are not copied yet."""
+    if isinstance(reader, ViewReader):
+        reader.copying(namespaces)
 
 
 def made_anew(reader: Reader) -> Collection[str]:

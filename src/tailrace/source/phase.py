@@ -89,3 +89,7 @@ class Progress:
     tables: Mapping[str, TableProgress] = field(default_factory=dict)
     plans: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     """The pieces of the namespaces that are being copied."""
+
+    def copying(self) -> list[str]:
+        """The namespaces that are not copied yet."""
+        return [name for name, table in self.tables.items() if table.phase is Phase.COPY]

@@ -50,7 +50,7 @@ class StagePieces:
                     staged.add(batch)
                     rows[batch.namespace] += len(batch)
                 kept = staged.close()
-            reached = reader.reached() if item.namespace is None else None
+            reached = reader.reached()
         finally:
             reader.close()
         told: dict[str, Any] = {"name": kept.name, "frames": kept.frames, "messages": kept.messages, "size": kept.size}

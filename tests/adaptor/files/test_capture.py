@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,25 +13,11 @@ import pytest
 
 from tailrace.adaptor.files.options import FilesReaderOptions
 from tailrace.log.commitlog import CommitLog
-from tailrace.log.reader import LogReader
-from tailrace.message import Offset, Op
+from tailrace.message import Op
 from tailrace.source import capture as capturing
 from tailrace.source.capture import Capture
+from tests.adaptor.capturing import messages_in, run_here
 from tests.adaptor.files.material import append_lines, write_lines
-
-
-class Done:
-    """What tasks have told, when they run right here."""
-
-    def __init__(self, receipts: list[Mapping[str, Any]]) -> None:
-        self._receipts = receipts
-
-    def all(self) -> list[Mapping[str, Any]]:
-        return self._receipts
-
-
-def run_here(work: Any, items: list[Any]) -> Any:
-    return Done([work(item) for item in items])
 
 
 @contextmanager
@@ -50,9 +36,7 @@ def captured(directory: Path, log: Path, said: list[str] | None = None, **option
 
 
 def rows(log: Path) -> list[Any]:
-    reader = LogReader(str(log))
-    entries = reader.entries(Offset(0), reader.next_offset)
-    return [dict(entry.message.data or {}) for entry in entries if entry.message.op is Op.INSERT]
+    return [dict(message.data or {}) for message in messages_in(log) if message.op is Op.INSERT]
 
 
 def turns(capture: Capture, count: int = 3) -> None:

@@ -201,5 +201,6 @@ def test_the_server_is_killed_and_comes_back(own_server: MariaDbServer) -> None:
 def test_a_place_under_a_lock_is_the_same(mariadb: MariaDbServer) -> None:
     """MySQL has no place that belongs to a view, so the log's end is looked up while nobody can commit."""
     with closing(mariadb.connect()) as connection:
+        mariadb.run("FLUSH BINARY LOGS")
         assert place._under_lock(connection) == place.status(connection) == place.current(connection, is_settled=True)
         mariadb.run("FLUSH BINARY LOGS")

@@ -14,6 +14,7 @@ import pytest
 from tailrace.adaptor.postgres import changes as changes_module
 from tailrace.adaptor.postgres.options import PostgresReaderOptions
 from tailrace.adaptor.postgres.reader import PostgresReader
+from tailrace.log.batch import key_of
 from tailrace.message import Message, Op
 from tailrace.source.contract import Position
 from tests.adaptor.contract import messages
@@ -132,6 +133,22 @@ def test_columns_change_between_changes(shop: Shop) -> None:
     assert str((found[3].data or {})["a"]) == "4.25"
     assert (found[3].data or {})["note"] == b"raw"
     assert list(found[4].data or {}) == ["id", "amount", "note"]
+
+
+def test_a_key_changes_between_changes(shop: Shop) -> None:
+    """Rows have the key of their time, though all are read afterwards."""
+    shop.install()
+    run(
+        shop.url,
+        "INSERT INTO t VALUES (1, 1, 'x')",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (a, id)",
+        "INSERT INTO t VALUES (1, 2, 'y')",
+        "UPDATE t SET a = 3 WHERE a = 1",
+    )
+    with closing(shop.open()) as reader:
+        (piece,) = reader.plan_changes(shop.position, reader.position())
+        keys = [key_of(batch.rows.schema) for batch in reader.read_changes(piece)]
+    assert keys == [("id",), ("a", "id")]
 
 
 def test_schemas_partitions_and_generated_columns(database: str) -> None:

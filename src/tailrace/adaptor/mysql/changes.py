@@ -75,6 +75,8 @@ class ChangeReader:
         self._charsets: Mapping[int, str] = {}
         self._tables: dict[tuple[str, str], TableInfo] = {}
         self._wanted: Collection[str] | None = None
+        self._views: Mapping[str, tuple[int, int]] = {}
+        """By table: the place as of which it was copied."""
         self._maps: dict[int, bytes] = {}
         self._layouts: dict[bytes, _Layout | None] = {}
         self._waiting: dict[str, _Rows] = {}
@@ -115,6 +117,7 @@ class ChangeReader:
             found = catalog.all_tables(connection, self._server.database)
         self._tables = {(table.schema, table.name): table for table in found}
         self.want(piece["tables"])
+        self._views = {namespace: order(view) for namespace, view in piece["views"].items()}
         self._lsn = piece["seq"]
 
     def want(self, tables: Collection[str] | None) -> None:
@@ -180,6 +183,8 @@ class ChangeReader:
         schema, table = found.truncated
         namespace = f"{schema}.{table}"
         if table and self._is_wanted(schema, namespace):
+            if self._is_copied(namespace, event):
+                return
             yield from self._flush(namespace)
             self._lsn += 1
             at = Micros(event.time_s * _SECOND_US)
@@ -190,7 +195,7 @@ class ChangeReader:
 
     def _rows(self, event: Event) -> Iterator[Batch]:
         layout = self._layout(self._maps[tablemap.table_id(event.body)])
-        if layout is None:
+        if layout is None or self._is_copied(layout.namespace, event):
             return
         if self._waiting.get(layout.namespace, _Rows(layout)).layout is not layout:
             yield from self._flush(layout.namespace)
@@ -263,6 +268,11 @@ class ChangeReader:
 
     def _is_wanted(self, schema: str, namespace: str) -> bool:
         return self._is_ours(schema) and (self._wanted is None or namespace in self._wanted)
+
+    def _is_copied(self, namespace: str, event: Event) -> bool:
+        """Whether the copy of a table has what an event tells."""
+        view = self._views.get(namespace)
+        return view is not None and order({"file": event.file, "pos": event.end}) <= view
 
     def _is_ours(self, schema: str) -> bool:
         return schema == self._server.database if self._server.database else schema not in sql.SYSTEM

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
@@ -23,6 +23,7 @@ from tailrace.log.batch import Batch
 from tailrace.source.contract import Piece
 from tailrace.source.rows import inserted
 
+Look = Callable[["pymysql.Connection[Any]", TableInfo], None]
 HINT: Final = "say `zero_dates: null` or `zero_dates: text`, or leave the table out with `namespace`"
 _BATCH_ROWS: Final = 10_000
 _BATCH_BYTES: Final = 32 << 20
@@ -41,12 +42,14 @@ def plan(connection: pymysql.Connection[Any], table: TableInfo, piece_rows: int)
     return [{**head, "after": after, "upto": upto} for after, upto in pairwise(edges)]
 
 
-def read(server: Server, zero_dates: ZeroDates, piece: Piece) -> Iterator[Batch]:
-    """The rows of a piece as they are now."""
+def read(server: Server, zero_dates: ZeroDates, piece: Piece, look: Look | None = None) -> Iterator[Batch]:
+    """The rows of a piece as they are now, or as `look` makes the connection see them."""
     with server.errors(), closing(server.connect()) as connection:
         table = find_table(connection, piece["schema"], piece["table"])
         if table is None:
             return
+        if look is not None:
+            look(connection, table)
         kinds = {column.name: column.kind(zero_dates) for column in table.read_columns}
         known = {name: kind for name, kind in kinds.items() if kind is not None}
         asked = {name: kind.ask for name, kind in known.items()}

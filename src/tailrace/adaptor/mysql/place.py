@@ -23,9 +23,21 @@ def order(place: Mapping[str, Any]) -> tuple[int, int]:
 def current(connection: pymysql.Connection[Any], *, is_settled: bool) -> Position:
     """Where the log ends. When settled, every transaction before is seen by whoever reads afterwards: a transaction is
     in the log a moment before others see its rows."""
-    if is_mariadb(connection):
-        return _of_snapshot(connection)
-    return _under_lock(connection) if is_settled else status(connection)
+    if not is_settled and not is_mariadb(connection):
+        return status(connection)
+    place = begin_view(connection)
+    execute(connection, sql.END)
+    return place
+
+
+def begin_view(connection: pymysql.Connection[Any]) -> Position:
+    """See the tables as they are now, whatever happens meanwhile. Says which place in the log that belongs to."""
+    return _of_snapshot(connection) if is_mariadb(connection) else _under_lock(connection)
+
+
+def view_of(namespace: str) -> str:
+    """Where a position has the place as of which a table was copied."""
+    return f"view of {namespace}"
 
 
 def status(connection: pymysql.Connection[Any]) -> Position:
@@ -47,7 +59,6 @@ def _of_snapshot(connection: pymysql.Connection[Any]) -> Position:
     """MariaDB knows the place that belongs to a view."""
     execute(connection, sql.SNAPSHOT)
     found = dict(rows(connection, sql.SNAPSHOT_PLACE))
-    execute(connection, sql.END)
     if not found.get("Binlog_snapshot_file"):
         return status(connection)
     return {"file": found["Binlog_snapshot_file"], "pos": int(found["Binlog_snapshot_position"])}
@@ -57,6 +68,7 @@ def _under_lock(connection: pymysql.Connection[Any]) -> Position:
     """While nobody can commit, what is in the log is what is seen."""
     execute(connection, sql.LOCK)
     try:
+        execute(connection, sql.SNAPSHOT)
         return status(connection)
     finally:
         execute(connection, sql.UNLOCK)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pymysql
@@ -27,7 +27,11 @@ _WRONG: Final = {
 
 
 class MysqlReader:
-    """A source. Rows are copied as they are when they are read, and what changed since follows as changes."""
+    """A source. Rows are copied as they are when they are read, and what changed since follows as changes.
+
+    Where a table has no key, a row that is in its copy and in a change would be there twice. So such a table is read as
+    of a place in the log, and changes before that place are left out.
+    """
 
     def __init__(self, server: Server, server_id: int, zero_dates: ZeroDates, piece_rows: int) -> None:
         self._server = server
@@ -36,6 +40,9 @@ class MysqlReader:
         self._piece_rows = piece_rows
         self._connection: pymysql.Connection[Any] | None = None
         self._wanted: list[str] | None = None
+        self._keyless: set[str] = set()
+        self._uncopied: set[str] = set()
+        """Tables without a key whose copy is still to come."""
         self._is_copying = True
         self._is_checked = False
         self._reached: Position | None = None
@@ -70,6 +77,7 @@ class MysqlReader:
             what = f"changes of {self._server.place} cannot be followed: {name} is {found or 'not set'}"
             raise TailraceError("source.unsupported", what, hint=f"set {name} = {needed}; tailrace doctor")
         self._wanted = [table.namespace for table in tables]
+        self._keyless = {table.namespace for table in tables if not table.key}
 
     def uninstall(self) -> None:
         """Nothing was left in the source."""
@@ -85,10 +93,13 @@ class MysqlReader:
             return [] if found is None else copying.plan(self._session(), found, self._piece_rows)
 
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
-        return copying.read(self._server, self._zero_dates, piece)
+        return copying.read(self._server, self._zero_dates, piece, self._look)
 
     def copied(self) -> None:
         self._is_copying = False
+
+    def copying(self, namespaces: Collection[str]) -> None:
+        self._uncopied = self._keyless.intersection(namespaces)
 
     def plan_changes(self, start: Position, end: Position) -> list[Piece]:
         if place.order(end) == place.order(start):
@@ -103,7 +114,8 @@ class MysqlReader:
             "seq": start.get("seq", 0),
             "gtids": dict(start.get("gtids", {})),
             "upto": {"file": end["file"], "pos": end["pos"]},
-            "tables": self._wanted,
+            "tables": None if self._wanted is None else [name for name in self._wanted if name not in self._uncopied],
+            "views": {name: view for name in self._keyless if (view := start.get(place.view_of(name)))},
             "changes_max": changes.CHANGES_MAX,
         }
         return [piece] if changes.may_have_changes(self._server, self._server_id, piece) else []
@@ -123,6 +135,10 @@ class MysqlReader:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _look(self, connection: pymysql.Connection[Any], table: TableInfo) -> None:
+        if not table.key:
+            self._reached = {place.view_of(table.namespace): place.begin_view(connection)}
 
     def _check(self, start: Position) -> None:
         """Once, whether the log is still the one that was read."""

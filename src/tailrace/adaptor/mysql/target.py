@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pymysql
 
+from tailrace.adaptor.keys import no_unique_key
 from tailrace.adaptor.mysql import catalog, writesql
 from tailrace.adaptor.mysql.columntype import INTEGERS
 from tailrace.adaptor.mysql.server import execute, is_mariadb, version
@@ -111,9 +112,8 @@ def check_key(connection: pymysql.Connection[Any], found: Destination, namespace
     table = catalog.find_table(connection, found.database, found.table)
     if not found.key or (table is not None and any(set(unique) == set(found.key) for unique in table.uniques)):
         return
-    what = f"table {found.name} has no unique index on {', '.join(found.key)}, the key of {namespace}"
-    hint = "create one, or say which columns are the key with `key`"
-    raise TailraceError("destination.refused", what, hint=hint)
+    cure = writesql.add_unique(found.database, found.table, found.key)
+    raise no_unique_key(found.name, found.key, namespace, cure)
 
 
 def sql_type(field: pa.Field[Any], how: Making, key: tuple[str, ...] = ()) -> str:

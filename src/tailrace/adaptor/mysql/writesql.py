@@ -66,6 +66,10 @@ def add_column(database: str, table: str, column: str, kind: str) -> str:
     return f"ALTER TABLE {name(database, table)} ADD COLUMN {name(column)} {kind}"
 
 
+def add_unique(database: str, table: str, key: Sequence[str]) -> str:
+    return f"ALTER TABLE {name(database, table)} ADD UNIQUE ({names(key)})"
+
+
 def widen_column(database: str, table: str, column: str, kind: str) -> str:
     return f"ALTER TABLE {name(database, table)} MODIFY COLUMN {name(column)} {kind}"
 

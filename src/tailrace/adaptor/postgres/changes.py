@@ -125,13 +125,12 @@ class ChangeReader:
 
 
 def _key(relation: Relation, table: TableInfo | None) -> tuple[str, ...]:
-    """The table's key as far as these rows have its columns."""
-    names = [column.name for column in relation.columns]
-    if table is not None and table.key and set(table.key) <= set(names):
-        return table.key
-    if relation.identity in "di":
-        return tuple(column.name for column in relation.columns if column.is_identity)
-    return ()
+    """The key that the table had when these rows were written, else the one it has now, if they have its columns."""
+    told = tuple(column.name for column in relation.columns if column.is_identity) if relation.identity in "di" else ()
+    known = table.key if table is not None else ()
+    if not told:
+        return known if set(known) <= {column.name for column in relation.columns} else ()
+    return known if set(known) == set(told) else told
 
 
 def _runs(untold: Mapping[int, Flags]) -> Iterator[tuple[Ints, frozenset[int]]]:

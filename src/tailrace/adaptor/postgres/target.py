@@ -11,9 +11,9 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
+from tailrace.adaptor.keys import no_unique_key
 from tailrace.adaptor.postgres import writesql
 from tailrace.adaptor.sqltype import declared
-from tailrace.errors import TailraceError
 from tailrace.log.documents import is_json
 
 RECEIVE_VIEW: Final = "_ReceiveView"
@@ -106,9 +106,8 @@ def check_key(connection: psycopg.Connection[Any], found: Destination, namespace
     uniques = connection.execute(writesql.UNIQUES, (found.schema, found.table)).fetchall()
     if any(set(columns) == set(found.key) for (columns,) in uniques):
         return
-    what = f"table {found.name} has no unique index on {', '.join(found.key)}, the key of {namespace}"
-    hint = "create one, or say which columns are the key with `key`"
-    raise TailraceError("destination.refused", what, hint=hint)
+    cure = writesql.add_unique(found.schema, found.table, found.key).as_string()
+    raise no_unique_key(found.name, found.key, namespace, cure)
 
 
 def sql_type(connection: psycopg.Connection[Any], field: pa.Field[Any]) -> str:

@@ -69,6 +69,10 @@ def add_column(schema: str, table: str, column: str, kind: str) -> sql.Composed:
     return sql.SQL("ALTER TABLE {} ADD COLUMN {}").format(sql.Identifier(schema, table), _column(column, kind))
 
 
+def add_unique(schema: str, table: str, key: Sequence[str]) -> sql.Composed:
+    return sql.SQL("ALTER TABLE {} ADD UNIQUE ({})").format(sql.Identifier(schema, table), names(key))
+
+
 def widen_column(schema: str, table: str, column: str, kind: str) -> sql.Composed:
     head = sql.SQL("ALTER TABLE {} ALTER COLUMN {} TYPE ")
     return head.format(sql.Identifier(schema, table), sql.Identifier(column)) + raw(kind)

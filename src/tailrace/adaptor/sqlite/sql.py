@@ -236,6 +236,10 @@ def create_table(table: str, fields: Sequence[tuple[str, str]], key: Sequence[st
     return f"CREATE TABLE {name(table)}({', '.join(columns)})"
 
 
+def create_unique(table: str, key: Sequence[str]) -> str:
+    return f"CREATE UNIQUE INDEX {name(f'{table}_key')} ON {name(table)}({names(key)})"
+
+
 def untype_column(table: str, text: str, beside: str) -> list[str]:
     """Statements that take a column's declared type away."""
     return [

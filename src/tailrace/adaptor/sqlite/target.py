@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tailrace.adaptor.keys import no_unique_key
 from tailrace.adaptor.sqlite import sql
 from tailrace.adaptor.sqlite.binding import declared_type
 from tailrace.adaptor.sqlite.catalog import SCHEMA, TableInfo, find_table
@@ -77,10 +78,8 @@ def check_key(connection: sqlite3.Connection, destination: Destination, namespac
     """Refuse a table in which the key identifies nothing."""
     if destination.is_view or not destination.key or _has_unique(connection, destination.table, destination.key):
         return
-    what = f"table {destination.table!r} has no unique key on {', '.join(destination.key)}, the key of {namespace}"
-    columns = sql.names(destination.key)
-    hint = f"CREATE UNIQUE INDEX … ON {sql.name(destination.table)}({columns}), or say which columns are with `key`"
-    raise TailraceError("destination.refused", what, hint=hint)
+    cure = sql.create_unique(destination.table, destination.key)
+    raise no_unique_key(repr(destination.table), destination.key, namespace, cure)
 
 
 def _widen(
