@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.log.commitlog import CommitLog
+from tailrace.message import now
 from tailrace.pipeline.load import load
+from tailrace.source.bookmark import bookmark
+from tailrace.source.phase import Progress
 from tests.cli.conftest import Tailrace
 from tests.servers.postgres import PASSWORD, PostgresServer
 
@@ -68,3 +72,24 @@ def test_a_source_without_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     outcome = tailrace("slot", "list", "shop.yml")
     assert outcome.status == 2
     assert "which has no replication slots" in outcome.err
+
+
+def test_doctor_says_that_a_slot_is_gone(shop: str, server: PostgresServer, tailrace: Tailrace) -> None:
+    """Without it a run would have to begin anew, which is not for a run to decide."""
+    what = "source postgres: changes go on where the log ends"
+    assert what not in tailrace("doctor", shop).out
+    make_slot(shop)
+    spec = load(shop)
+    Path(spec.log).parent.mkdir(parents=True)
+    with CommitLog.open(Path(spec.log)) as log, closing(spec.read.options.open()) as reader:
+        log.append(list(bookmark(Progress(), Progress(reader.position()), now())))
+    found = {check["what"]: check for check in tailrace("doctor", shop, "--json").json["checks"]}
+    assert found[what]["ok"]
+
+    tailrace("slot", "drop", shop, "--yes")
+
+    sick = tailrace("doctor", shop, "--json")
+    assert sick.status == 1
+    (check,) = [check for check in sick.json["checks"] if check["what"] == what]
+    assert "slot tailrace_shop is gone" in check["found"]
+    assert "slot drop" in check["cure"]

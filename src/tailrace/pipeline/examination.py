@@ -6,17 +6,21 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from tailrace.adaptor.options import Check
 from tailrace.errors import TailraceError
 from tailrace.log.lock import WRITER_LOCK_NAME, holder_of
+from tailrace.log.reader import LogReader
 from tailrace.masking import masked
+from tailrace.source.bookmark import load_progress
+from tailrace.source.contract import check_position
 from tailrace.units import show_bytes
 
 if TYPE_CHECKING:
-    from tailrace.adaptor.options import End
+    from tailrace.adaptor.options import End, ReaderOptions
     from tailrace.pipeline.spec import PipelineSpec
 
 JAVA_VERSIONS: Final = (17, 21)
@@ -31,7 +35,10 @@ def probe_environment() -> list[Check]:
 def probe_pipeline(spec: PipelineSpec) -> list[Check]:
     """What this pipeline needs: its log, its source and its destinations."""
     checks = [*probe_log(spec.log), probe_space(spec.log, spec.segment_bytes)]
-    checks += _probe_end(f"source {spec.read.adaptor}", spec.read.options)
+    source = _probe_end(f"source {spec.read.adaptor}", spec.read.options)
+    if all(check.ok for check in source):
+        source += probe_position(f"source {spec.read.adaptor}", spec.read.options, spec.log)
+    checks += source
     for write in spec.writes:
         checks += _probe_end(f"writer {write.name}", write.options)
     return checks
@@ -98,6 +105,23 @@ def probe_space(directory: str, segment_bytes: int) -> Check:
     ok = free >= segment_bytes
     cure = "" if ok else f"make room for a segment of {show_bytes(segment_bytes)}, or set a smaller segment_bytes"
     return Check(what="disk space", ok=ok, found=f"{show_bytes(free)} free for the log", cure=cure)
+
+
+def probe_position(name: str, options: ReaderOptions, log: str) -> list[Check]:
+    """Whether the source still has what comes after that which the log has."""
+    what = f"{name}: changes go on where the log ends"
+    if not os.path.isdir(log):
+        return []
+    try:
+        position = load_progress(LogReader(log)).position
+        if position is None:
+            return []
+        with closing(options.open()) as reader:
+            check_position(reader, position)
+    except TailraceError as error:
+        is_new = error.code == "log.not_found"
+        return [] if is_new else [Check(what=what, ok=False, found=error.what, cure=error.hint)]
+    return [Check(what=what, ok=True, found="yes")]
 
 
 def _nearest(path: str) -> str:

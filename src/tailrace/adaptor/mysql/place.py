@@ -74,6 +74,16 @@ def _under_lock(connection: pymysql.Connection[Any]) -> Position:
         execute(connection, sql.UNLOCK)
 
 
+def gone(connection: pymysql.Connection[Any], place: Position) -> str:
+    """Why a place cannot be read from, empty when it can."""
+    sizes = {file: int(size) for file, size, *_ in rows(connection, sql.LOGS)}
+    if place["file"] not in sizes:
+        return f"the server has removed {place['file']}; the oldest that it has is {min(sizes, default='none')}"
+    if place["pos"] > sizes[place["file"]]:
+        return f"{place['file']} ends at {sizes[place['file']]}, before {place['pos']}; was the binary log reset?"
+    return ""
+
+
 def gtids_lost(connection: pymysql.Connection[Any], place: Position) -> str:
     """Why the transactions before a place are not those that were read, empty when they are or nobody knows."""
     known: Mapping[str, str] = place.get("gtids", {})

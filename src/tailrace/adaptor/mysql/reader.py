@@ -68,6 +68,13 @@ class MysqlReader:
             found = catalog.all_tables(self._session(), self._server.database)
         return {table.namespace: why for table in found if (why := catalog.why_unusable(table))}
 
+    def check(self, position: Position) -> None:
+        with self._server.errors():
+            why = place.gone(self._session(), position) or place.gtids_lost(self._session(), position)
+        if why:
+            raise lost(self._server, why)
+        self._is_checked = True
+
     def install(self, tables: Sequence[Table]) -> None:
         """The server notes all changes by itself; only its settings must be right."""
         with self._server.errors():
@@ -107,7 +114,8 @@ class MysqlReader:
         if place.order(end) < place.order(start):
             why = f"the binary log ends at {end['file']}:{end['pos']}, before {start['file']}:{start['pos']}"
             raise lost(self._server, why)
-        self._check(start)
+        if not self._is_checked:
+            self.check(start)
         piece = {
             "file": start["file"],
             "pos": start["pos"],
@@ -139,16 +147,6 @@ class MysqlReader:
     def _look(self, connection: pymysql.Connection[Any], table: TableInfo) -> None:
         if not table.key:
             self._reached = {place.view_of(table.namespace): place.begin_view(connection)}
-
-    def _check(self, start: Position) -> None:
-        """Once, whether the log is still the one that was read."""
-        if self._is_checked:
-            return
-        with self._server.errors():
-            why = place.gtids_lost(self._session(), start)
-        if why:
-            raise lost(self._server, why)
-        self._is_checked = True
 
     def _session(self) -> pymysql.Connection[Any]:
         """One connection for the small questions of the driver."""
