@@ -102,6 +102,8 @@ class Delivery:
         self._acks = Acks(log.directory, spec.name)
         self._passing = Passing()
         self._promise = Promise()
+        self._told: set[str] = set()
+        """News that people have already."""
         self._session: ConsumerSession | None = None
         self._watch: Watch | None = None
         self._trouble: Trouble | None = None
@@ -313,7 +315,9 @@ class Delivery:
     def _learn(self, delivered: Delivered) -> None:
         self.stats.written.update(delivered.written)
         for news in delivered.news:
-            self._report(f"{self.spec.name}: {news}")
+            if news not in self._told:
+                self._told.add(news)
+                self._report(f"{self.spec.name}: {news}")
         if any(self._promise.schemas.get(name) != schema for name, schema in delivered.schemas.items()):
             self._promise.schemas |= delivered.schemas
             self._promise_file.write(self._promise)

@@ -51,7 +51,7 @@ class Evolution:
             self._evolve(namespace, known, added, changed)
             return incoming
         for entry in added:
-            self._tell(f"{namespace}: field {entry.name} is new and left out, from offset {first} on")
+            self._tell(f"{namespace}: field {entry.name} is new and left out")
         return pa.schema([known.field(e.name) if e in changed else e for e in incoming if e not in added])
 
     def _evolve(

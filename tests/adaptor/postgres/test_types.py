@@ -151,7 +151,7 @@ def test_a_copy_a_change_and_what_is_written_are_the_same(database: str, other: 
     run(other, TYPES)
     few = [batch for whole in copied for batch in pieces(whole, 7)]
     for target, batches in (("copied", copied), ("changed", changed), ("few", few)):
-        _write(other, target, batches)
+        write_to(other, target, batches)
         assert _texts(other, f"public.{target}") == _texts(database, "public.t")
 
 
@@ -161,7 +161,7 @@ def test_where_types_are_not_known_they_are_text(database: str, other: str) -> N
     with closing(PostgresReaderOptions(url=database, slot="tailrace_unknown").open()) as reader:  # type: ignore[arg-type]
         (found,) = reader.tables()
         copied = [b for piece in reader.plan_copy(found) for b in reader.read_copy("public.t", piece)]
-    _write(other, "t", copied)
+    write_to(other, "t", copied)
     assert ask(other, "SELECT a, b, c::text, d FROM public.t") == [("sad", "(1,x)", "1.50", ["sad", None])]
 
 
@@ -190,7 +190,7 @@ def _copy(database: str, **options: Any) -> list[Batch]:
         return [b for piece in reader.plan_copy(found) for b in reader.read_copy("public.t", piece)]
 
 
-def _write(url: str, target: str, batches: list[Batch]) -> None:
+def write_to(url: str, target: str, batches: list[Batch]) -> None:
     with closing(PostgresWriterOptions(url=url, consumer=target).open()) as writer:  # type: ignore[arg-type]
         first = 0
         for batch in batches:

@@ -146,7 +146,7 @@ def _struct(
     namespace: str, names: Sequence[str], kinds: Sequence[Kind], cells: Sequence[Cells], valid: Flags | None = None
 ) -> pa.StructArray:
     columns = [
-        converted(namespace, name, kind.convert, column.text())
+        converted(namespace, name, kind.arrow, kind.convert, column.text())
         for name, kind, column in zip(names, kinds, cells, strict=True)
     ]
     fields = [kind.field(name) for name, kind in zip(names, kinds, strict=True)]

@@ -56,7 +56,7 @@ def read(server: Server, choices: Choices, piece: Piece) -> Iterator[Batch]:
         cursor.execute(query)
         for batch in cursor.fetch_record_batch():
             columns = [
-                converted(table.namespace, column.name, column.kind.from_copy, values)
+                converted(table.namespace, column.name, column.kind.arrow, column.kind.from_copy, values)
                 for column, values in zip(table.columns, batch.columns, strict=True)
             ]
             data = pa.StructArray.from_arrays(columns, fields=fields)

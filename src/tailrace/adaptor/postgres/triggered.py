@@ -170,7 +170,7 @@ def _rows(table: TableInfo, found: pa.RecordBatch) -> Batch:
 
 def _struct(table: TableInfo, values: Sequence[pa.Array[Any]], mask: Any) -> pa.StructArray:
     columns = [
-        converted(table.namespace, column.name, column.kind.from_copy, column_values)
+        converted(table.namespace, column.name, column.kind.arrow, column.kind.from_copy, column_values)
         for column, column_values in zip(table.columns, values, strict=True)
     ]
     return pa.StructArray.from_arrays(columns, fields=list(table.schema_arrow), mask=mask)
