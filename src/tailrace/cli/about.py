@@ -83,7 +83,7 @@ def _page(each: Described) -> str:
         lines += ["", f"Options to {way}" if way != "through" else "Options"]
         for option in options:
             default = "required" if option.is_required else f"default {json.dumps(option.default)}"
-            lines.append(f"  {option.name:<18}{option.kind}, {default}")
+            lines.append(f"  {option.name:<17} {option.kind}, {default}")
             if option.summary:
                 lines.append(f"  {'':<18}{option.summary}")
         if not options:

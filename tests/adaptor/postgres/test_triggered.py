@@ -80,6 +80,10 @@ def test_a_second_pipeline_is_refused(database: str) -> None:
         start = one.position()
         with pytest.raises(TailraceError, match="noted for pipeline one"):
             two.install(two.tables())
+        with pytest.raises(TailraceError, match="noted for pipeline one"):
+            two.uninstall()
+        run(database, "INSERT INTO t VALUES (1)")
+        assert one.plan_changes(start, one.position())
         one.uninstall()
         two.install(two.tables())
         with pytest.raises(TailraceError, match="not the one that was read before") as lost:

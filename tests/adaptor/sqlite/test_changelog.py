@@ -454,6 +454,9 @@ def test_a_second_pipeline_is_refused(tmp_path: Path) -> None:
     first.install(first.tables())
     with pytest.raises(TailraceError, match=r"noted for pipeline first.*uninstall"):
         second.install(second.tables())
-    first.install(first.tables())
+    with pytest.raises(TailraceError, match=r"noted for pipeline first"):
+        second.uninstall()
+    run(path, "INSERT INTO t VALUES (1)")
+    assert first.plan_changes({**first.position(), "seq": 0}, first.position())
     first.uninstall()
     second.install(second.tables())

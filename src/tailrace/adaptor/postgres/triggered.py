@@ -26,6 +26,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP, Batch, with_key
 from tailrace.message import Micros, Mode, Op
 from tailrace.source.contract import Piece, Position
+from tailrace.source.owner import refuse_other
 from tailrace.source.rows import emptied
 
 PIECE_ROWS: Final = 50_000
@@ -63,8 +64,8 @@ class TriggerFeed:
             found = connection.execute(triggersql.SOURCE).fetchone()
             if found is None:
                 connection.execute(triggersql.NEW_SOURCE, (uuid.uuid4().hex, self._pipeline))
-            elif found[1] != self._pipeline:
-                raise self._other(found[1])
+            else:
+                refuse_other(self._server.place, found[1], self._pipeline)
             noted = {oid for (oid,) in connection.execute(triggersql.NOTED)}
             self._added = {table.namespace for table in tables if noted and table.oid not in noted}
             for table in tables:
@@ -76,6 +77,9 @@ class TriggerFeed:
 
     def uninstall(self, connection: psycopg.Connection[Any]) -> None:
         with connection.transaction():
+            if connection.execute(triggersql.IS_INSTALLED).fetchone() == (True,):
+                found = connection.execute(triggersql.SOURCE).fetchone()
+                refuse_other(self._server.place, found[1] if found else None, self._pipeline)
             for statement in triggersql.UNINSTALL:
                 connection.execute(statement)
             connection.execute(triggersql.DROP_EMPTY_SCHEMA)
@@ -126,11 +130,6 @@ class TriggerFeed:
             cursor.execute(query)
             for batch in cursor.fetch_record_batch():
                 yield from _batches(table, batch)
-
-    def _other(self, owner: str) -> TailraceError:
-        what = f"changes of {self._server.place} are noted for pipeline {owner}; {self._pipeline} would miss some"
-        hint = f"add a writer to {owner}, or, if it is no longer run, tailrace uninstall its file first"
-        return TailraceError("source.unsupported", what, hint=hint)
 
     def _lost(self, why: str) -> TailraceError:
         what = f"changes of {self._server.place} cannot be read on from where they were: {why}"

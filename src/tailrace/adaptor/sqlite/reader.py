@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
@@ -13,6 +14,7 @@ from tailrace.adaptor.sqlite.kinds import kind_of_field
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch
 from tailrace.source.contract import Piece, Position, Table
+from tailrace.source.owner import refuse_other
 
 _FORGET_ROWS: Final = 20_000
 """Removed per transaction, so that other programs can write between."""
@@ -48,7 +50,7 @@ class SqliteReader:
     def install(self, tables: Sequence[Table]) -> None:
         names = [_table_name(table.namespace) for table in tables]
         with self._database.reading() as connection:
-            self._refuse_other(changelog.state(connection))
+            self._refuse_other(connection)
             if changelog.is_current(connection, names):
                 return
         with self._database.writing() as connection:
@@ -56,6 +58,7 @@ class SqliteReader:
 
     def uninstall(self) -> None:
         with self._database.writing() as connection:
+            self._refuse_other(connection)
             changelog.uninstall(connection)
 
     def position(self) -> Position:
@@ -96,13 +99,9 @@ class SqliteReader:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _refuse_other(self, state: State | None) -> None:
-        """What one pipeline has read it lets the database forget, so another would miss it."""
-        owner = state.pipeline if state else None
-        if owner and self._pipeline and owner != self._pipeline:
-            what = f"changes of {self._database.path} are noted for pipeline {owner}; {self._pipeline} would miss some"
-            hint = f"add a writer to {owner}, or, if it is no longer run, tailrace uninstall its file first"
-            raise TailraceError("source.unsupported", what, hint=hint)
+    def _refuse_other(self, connection: sqlite3.Connection) -> None:
+        state = changelog.state(connection)
+        refuse_other(self._database.path, state.pipeline if state else None, self._pipeline)
 
     def _state(self) -> State:
         with self._database.reading() as connection:
