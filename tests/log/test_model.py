@@ -592,7 +592,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 QUICK = settings(
-    max_examples=60,
+    max_examples=40,
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )

@@ -93,7 +93,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return "".join(sign if sign.isalnum() else "_" for sign in request.node.name.lower())[-40:].strip("_")
 
 
-@pytest.fixture(params=["postgres", "mysql", "sqlite", "lake", "delta"])
+@pytest.fixture(params=["postgres", "mysql", "sqlite", "lake", pytest.param("delta", marks=pytest.mark.long)])
 def destination(
     request: pytest.FixtureRequest,
     tmp_path: Path,
