@@ -62,6 +62,9 @@ CODES: Final[dict[str, Exit]] = {
     "spark.unavailable": Exit.ENVIRONMENT,
     "spark.failed": Exit.RUNTIME,
     "verify.differs": Exit.RUNTIME,
+    "relay.malformed": Exit.RUNTIME,
+    "relay.gap": Exit.RUNTIME,
+    "relay.inside_transaction": Exit.RUNTIME,
 }
 """Every code that exists, with the exit status of a command that ends with it."""
 

@@ -1,0 +1,1 @@
+"""A node: a process that serves a log to its peers."""
