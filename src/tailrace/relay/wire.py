@@ -1,0 +1,96 @@
+"""Groups on the wire: frames as they are in the log, in Arrow batches with one column.
+
+Nothing that comes from a peer is believed: lengths, checksums and the form of a frame are looked at before it is used
+(I10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tailrace.errors import TailraceError
+from tailrace.limits import FRAME_BYTES_MAX, GIB, MIB
+from tailrace.log.frame import Head, ShortFrame, crc32, parse_head, place_head
+from tailrace.namespace import RESERVED, check_name
+from tailrace.relay.outgoing import NOOPS, Frame
+
+SCHEMA: Final = pa.schema([pa.field("frame", pa.binary(), nullable=False)])
+GROUP_BYTES_MAX: Final = 4 * GIB
+"""A group that a peer sends."""
+_BATCH_BYTES: Final = 4 * MIB
+_HERE: Final = "what a peer sent"
+
+
+def packed(group: list[Frame]) -> Iterator[pa.RecordBatch]:
+    """A group as batches of which each has room."""
+    rows: list[bytes] = []
+    size = 0
+    for number, (head, body) in enumerate(group, 1):
+        _, encoded = place_head(head, offset=head.offset, closes_group=number == len(group))
+        rows.append(b"".join((encoded, body)))
+        size += len(rows[-1])
+        if size >= _BATCH_BYTES or number == len(group):
+            yield pa.record_batch([pa.array(rows, pa.binary())], schema=SCHEMA)
+            rows, size = [], 0
+
+
+class Unpacker:
+    """Puts groups together again."""
+
+    def __init__(self) -> None:
+        self._frames: list[Frame] = []
+        self._bytes = 0
+
+    @property
+    def is_between_groups(self) -> bool:
+        return not self._frames
+
+    def groups(self, batch: pa.RecordBatch) -> Iterator[list[Frame]]:
+        """The groups that a batch completes."""
+        if not batch.schema.equals(SCHEMA):
+            raise _malformed("a batch has other columns than it should")
+        for value in batch.column("frame"):
+            buffer: Any = value.as_buffer()
+            head, body = parsed(memoryview(buffer))
+            self._frames.append((head, body))
+            self._bytes += head.frame_bytes
+            if self._bytes > GROUP_BYTES_MAX:
+                raise _malformed(f"a group has more than {GROUP_BYTES_MAX} bytes")
+            if head.closes_group:
+                group, self._frames, self._bytes = self._frames, [], 0
+                yield group
+
+
+def parsed(frame: memoryview) -> tuple[Head, memoryview]:
+    """A frame that came from outside."""
+    if len(frame) > FRAME_BYTES_MAX:
+        raise _malformed(f"a frame has {len(frame)} bytes, {FRAME_BYTES_MAX} are allowed")
+    try:
+        head = parse_head(frame, 0, file=_HERE, position=0)
+    except ShortFrame as short:
+        raise _malformed(f"a frame of {len(frame)} bytes ends before its head does") from short
+    if head.frame_bytes != len(frame):
+        raise _malformed(f"a frame claims {head.frame_bytes} bytes and has {len(frame)}")
+    if not head.is_batch or head.is_hole or head.span != head.messages:
+        raise _malformed("a frame is no batch with all its messages")
+    body = frame[head.head_bytes :]
+    if crc32(body) != head.body_crc:
+        raise _malformed("the checksum of a frame's body differs")
+    if head.namespace != NOOPS:
+        check_name(head.namespace, "namespace")
+        if head.namespace.startswith(RESERVED):
+            raise _malformed(f"namespace {head.namespace} is reserved")
+    return head, body
+
+
+def all_packed(groups: Iterable[list[Frame]]) -> Iterator[pa.RecordBatch]:
+    """Groups, one after the other."""
+    for group in groups:
+        yield from packed(group)
+
+
+def _malformed(why: str) -> TailraceError:
+    return TailraceError("relay.malformed", f"{_HERE} cannot be read: {why}", hint="see that both run the same release")
