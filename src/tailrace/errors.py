@@ -65,6 +65,14 @@ CODES: Final[dict[str, Exit]] = {
     "relay.malformed": Exit.RUNTIME,
     "relay.gap": Exit.RUNTIME,
     "relay.inside_transaction": Exit.RUNTIME,
+    "relay.bad_ack": Exit.RUNTIME,
+    "relay.wrong_cluster": Exit.INPUT,
+    "relay.self": Exit.INPUT,
+    "relay.unknown_replica": Exit.INPUT,
+    "relay.duplicate": Exit.RUNTIME,
+    "relay.loading": Exit.RUNTIME,
+    "relay.no_rights": Exit.INPUT,
+    "relay.unreachable": Exit.ENVIRONMENT,
 }
 """Every code that exists, with the exit status of a command that ends with it."""
 

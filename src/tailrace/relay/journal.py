@@ -21,7 +21,7 @@ from tailrace.log.batch import Batch
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
-from tailrace.message import Lsn, NodeId
+from tailrace.message import Lsn, NodeId, Offset
 from tailrace.relay.vclock import LOCAL, Vclock, decode_vclock
 
 if TYPE_CHECKING:
@@ -39,12 +39,18 @@ class Journal:
         self.log = log
         self.node = node
         self._turn = threading.Lock()
-        self._vclock = stored_clock(log.directory).joined(clock_of(LogView(log.directory)))
+        self._view = LogView(log.directory)
+        self._vclock = stored_clock(log.directory).joined(clock_of(self._view))
 
     @property
     def vclock(self) -> Vclock:
         """What is in this node, durably."""
         return self._vclock
+
+    @property
+    def end(self) -> Offset:
+        """Where the log ends for those who read it."""
+        return self._view.head().next_offset
 
     def append_local(self, batches: Iterable[Batch]) -> Vclock:
         """Append what happened here as one group. The batches' own lsn give its order; they get the node's numbers."""

@@ -1,0 +1,114 @@
+"""What peers ask of a node and what it answers, as JSON. Everything unknown or too long is refused (I10)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+from tailrace.errors import TailraceError
+from tailrace.limits import MIB, U64_MAX
+from tailrace.message import NodeId
+from tailrace.relay.vclock import Vclock, decode_vclock
+
+VERSION: Final = 1
+"""Of the protocol. A peer that says a higher one gets what this version has."""
+BYTES_MAX: Final = 4 * MIB
+
+
+def _vclock(told: Any) -> Vclock:
+    return told if isinstance(told, Vclock) else decode_vclock(told)
+
+
+def _node(told: Any) -> int:
+    if isinstance(told, str) and told.isascii() and told.isdigit() and len(told) <= len(str(U64_MAX)):
+        told = int(told)
+    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told <= U64_MAX:
+        raise ValueError("this is no node id")
+    return told
+
+
+Clock = Annotated[Vclock, BeforeValidator(_vclock), PlainSerializer(Vclock.encode)]
+Node = Annotated[int, BeforeValidator(_node), PlainSerializer(str)]
+"""A node id; as text, because many JSON readers round numbers of 64 bits."""
+ClusterId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+
+
+class Paper(BaseModel):
+    """What travels."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    def packed(self) -> bytes:
+        return self.model_dump_json().encode()
+
+    @classmethod
+    def read(cls, raw: bytes) -> Self:
+        """What a peer sent."""
+        if len(raw) > BYTES_MAX:
+            raise _malformed(cls, f"it has {len(raw)} bytes, {BYTES_MAX} are allowed")
+        try:
+            return cls.model_validate_json(raw)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            place = ".".join(str(part)[:40] for part in first["loc"])
+            raise _malformed(cls, f"{place}: {first['msg']}"[:300]) from error
+
+
+class Ballot(Paper):
+    """A node as everybody may see it."""
+
+    node: Node
+    cluster: ClusterId | None
+    vclock: Clock
+    version: int = VERSION
+    is_loading: bool = False
+    is_read_only: bool = False
+
+
+class Subscribe(Paper):
+    """A peer wants what it does not have, and what comes."""
+
+    node: Node
+    """Who asks."""
+    cluster: ClusterId
+    vclock: Clock
+    version: Annotated[int, Field(ge=1)] = VERSION
+    is_anonymous: bool = False
+    without: Annotated[list[Node], Field(max_length=10_000)] = []
+    """Origins whose messages it does not want."""
+    namespace: Annotated[str, Field(max_length=255)] | None = None
+    """A pattern; messages of other namespaces come as noops."""
+
+    @property
+    def peer(self) -> NodeId:
+        return NodeId(0 if self.is_anonymous else self.node)
+
+
+class Subscribed(Paper):
+    """The answer: who serves, and how far it was then."""
+
+    node: Node
+    cluster: ClusterId
+    vclock: Clock
+
+
+class Heartbeat(Paper):
+    """Sent at once, then regularly, also between messages."""
+
+    at_us: Annotated[int, Field(ge=0)]
+    """The sender's clock."""
+    vclock: Clock
+
+
+class Ack(Paper):
+    """What the peer has of what it was sent, durably, at the end of a transaction."""
+
+    vclock: Clock
+    at_us: Annotated[int, Field(ge=0)] = 0
+    """The `at_us` of the last heartbeat, so that the time it took is known without comparing clocks."""
+
+
+def _malformed(kind: type[Paper], why: str) -> TailraceError:
+    what = f"{kind.__name__.lower()} cannot be read: {why}"
+    return TailraceError("relay.malformed", what, hint="see that both nodes run the same release")

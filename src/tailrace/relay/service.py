@@ -1,0 +1,95 @@
+"""What a node does for its peers, whatever carries the bytes.
+
+Checks come in Tarantool's order: peers can observe it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tailrace.errors import TailraceError
+from tailrace.log.consumers import Consumers
+from tailrace.message import NodeId
+from tailrace.namespace import namespace_pattern
+from tailrace.relay.outgoing import Wish
+from tailrace.relay.request import Ballot, Subscribe, Subscribed
+from tailrace.relay.subscription import Subscription, consumer_name
+
+if TYPE_CHECKING:
+    from tailrace.node.identity import Identity
+    from tailrace.relay.journal import Journal
+
+
+class Service:
+    """One node's log, open to peers."""
+
+    def __init__(self, identity: Identity, journal: Journal) -> None:
+        self.identity = identity
+        self.journal = journal
+        self.consumers = Consumers(journal.log.directory)
+        self.is_loading = False
+        self.following: dict[int, Subscription] = {}
+        """The peers that follow now."""
+        self._connected: set[int] = set()
+        self._lock = threading.Lock()
+
+    def vote(self) -> Ballot:
+        """Answered to everybody, always."""
+        return Ballot(
+            node=self.identity.node,
+            cluster=self.identity.cluster,
+            vclock=self.journal.vclock,
+            is_loading=self.is_loading,
+        )
+
+    @contextmanager
+    def subscribe(self, request: Subscribe) -> Iterator[tuple[Subscribed, Subscription]]:
+        """One peer that follows, for as long as the body lasts."""
+        cluster = self._ready()
+        if request.node == self.identity.node:
+            raise TailraceError("relay.self", "a node cannot follow itself", hint="name another source")
+        if request.cluster != cluster:
+            what = f"the peer belongs to cluster {request.cluster}, this node to {cluster}"
+            raise TailraceError("relay.wrong_cluster", what, hint="name a source of the same cluster")
+        name = consumer_name(request.node)
+        if name not in self.consumers.names():
+            what = f"replica {request.node} is not registered here"
+            raise TailraceError("relay.unknown_replica", what, hint="join first")
+        wish = Wish(
+            peer=request.peer,
+            without=frozenset(NodeId(origin) for origin in request.without),
+            namespace=namespace_pattern(request.namespace),
+        )
+        with self._exclusively(request.node):
+            answer = Subscribed(node=self.identity.node, cluster=cluster, vclock=self.journal.vclock)
+            with Subscription(self.journal, self.consumers, name, wish, request.vclock) as subscription:
+                self.following[request.node] = subscription
+                try:
+                    yield answer, subscription
+                finally:
+                    del self.following[request.node]
+
+    def register(self, node: int) -> None:
+        """From now on the log is kept for this replica, from what it will need."""
+        self.consumers.register(consumer_name(node), start=self.journal.end, exist_ok=True)
+
+    def _ready(self) -> str:
+        if self.is_loading or self.identity.cluster is None:
+            raise TailraceError("relay.loading", "the node is not ready yet", hint="try again in a moment")
+        return self.identity.cluster
+
+    @contextmanager
+    def _exclusively(self, node: int) -> Iterator[None]:
+        with self._lock:
+            if node in self._connected:
+                what = f"replica {node} follows already"
+                raise TailraceError("relay.duplicate", what, hint="end its other connection, or try again in a moment")
+            self._connected.add(node)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connected.remove(node)

@@ -1,0 +1,113 @@
+"""A subscription: one peer that follows a node's log, from its first request to its end.
+
+What was sent is remembered until the peer has acknowledged it; only then the log may let go of it (I6).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from tailrace.errors import TailraceError
+from tailrace.log.session import ConsumerSession
+from tailrace.log.view import LogView
+from tailrace.message import Offset
+from tailrace.relay.outgoing import Frame, Outgoing, Wish
+from tailrace.relay.vclock import Vclock
+
+if TYPE_CHECKING:
+    from tailrace.log.consumers import Consumers
+    from tailrace.relay.journal import Journal
+
+PREFIX: Final = "relay-"
+"""Of the consumers of peers."""
+
+
+def consumer_name(node: int) -> str:
+    return f"{PREFIX}{node:016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A group that was sent: what the peer has after it, and where in the log it ends."""
+
+    vclock: Vclock
+    end: Offset
+
+
+class Subscription:
+    """What one peer gets and acknowledges."""
+
+    def __init__(self, journal: Journal, consumers: Consumers, name: str, wish: Wish, vclock: Vclock) -> None:
+        self.here = journal.vclock
+        """How far the node was when the peer came: with this it is as far as its source was then."""
+        self.acknowledged = vclock
+        self.acknowledged_s = time.monotonic()
+        self._journal = journal
+        self._session = ConsumerSession(consumers, name)
+        try:
+            self._outgoing = Outgoing(LogView(journal.log.directory), wish, vclock, self.here)
+        except BaseException:
+            self._session.close()
+            raise
+        self._waiting: deque[_Sent] = deque()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def sent(self) -> Vclock:
+        return self._outgoing.vclock
+
+    @property
+    def behind(self) -> int:
+        """How many messages the peer does not have yet."""
+        here = self._journal.vclock
+        return sum(max(0, lsn - self.acknowledged[origin]) for origin, lsn in here.items())
+
+    def groups(self) -> Iterator[list[Frame]]:
+        """What there is for the peer now."""
+        end = self._journal.end
+        for group in self._outgoing.groups(end):
+            with self._lock:
+                self._waiting.append(_Sent(self._outgoing.vclock, self._outgoing.next_offset))
+            yield group
+        with self._lock:
+            if not self._waiting and end > 0:
+                self._commit(end)  # nothing of it was for the peer
+
+    def acknowledge(self, vclock: Vclock) -> None:
+        """The peer has this of what it was sent, durably. Refuses what was not sent and what goes back (I3)."""
+        with self._lock:
+            if not self.acknowledged <= vclock:
+                raise _refused(f"it goes back from {self.acknowledged} to {vclock}")
+            if not vclock <= self._outgoing.vclock:
+                raise _refused(f"it has {vclock}, but only {self._outgoing.vclock} was sent")
+            self.acknowledged, self.acknowledged_s = vclock, time.monotonic()
+            done: _Sent | None = None
+            while self._waiting and self._waiting[0].vclock <= vclock:
+                done = self._waiting.popleft()
+            if done is not None:
+                self._commit(done.end)
+
+    def close(self) -> None:
+        self._outgoing.close()
+        with suppress(TailraceError):  # what was not recorded will be sent again, and is known to the peer
+            self._session.close()
+
+    def _commit(self, end: Offset) -> None:
+        self._session.commit(end - 1)
+
+
+def _refused(why: str) -> TailraceError:
+    what = f"an acknowledgement is refused: {why}"
+    return TailraceError("relay.bad_ack", what, hint="subscribe again with the clock that the peer really has")
