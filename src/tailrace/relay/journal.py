@@ -146,9 +146,9 @@ def _with_lsn(rows: pa.RecordBatch, lsn: Any) -> pa.RecordBatch:
 def _not_next(origin: NodeId, first: Lsn, here: Lsn) -> TailraceError:
     if first <= here:
         what = f"a group of node {origin} begins at lsn {first}, in the middle of what is here (up to {here})"
-        return TailraceError("relay.inside_transaction", what, hint="take a new snapshot: tailrace node rejoin")
+        return TailraceError("relay.inside_transaction", what, hint="take a new snapshot")
     what = f"messages {here + 1} to {first - 1} of node {origin} are missing before a group"
-    return TailraceError("relay.gap", what, hint="take a new snapshot: tailrace node rejoin")
+    return TailraceError("relay.gap", what, hint="take a new snapshot")
 
 
 def _malformed(why: str) -> TailraceError:
