@@ -18,18 +18,22 @@ from tailrace.log.watch import Watch
 from tailrace.message import now
 from tailrace.relay.request import Ack, Ballot, Heartbeat, Subscribe
 from tailrace.relay.service import Service
-from tailrace.relay.subscription import Subscription
 from tailrace.relay.wire import SCHEMA, packed
 
 VOTE: Final = "vote"
+ACK: Final = "ack"
 HEARTBEAT_S: Final = 1.0
 SILENCE: Final = 4
 """A peer that was silent for so many heartbeats is gone."""
 _TOKEN: Final = "authorization"  # noqa: S105  the name of a header
+_NOTHING: Final = pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA)
 
 
 class RelayServer(fl.FlightServerBase):
-    """Serves one node's log. It listens from the moment it is made; `port` says where."""
+    """Serves one node's log. It listens from the moment it is made; `port` says where.
+
+    Rows go one way, in one long answer; acknowledgements come as calls of their own. So no call waits for a peer.
+    """
 
     def __init__(
         self,
@@ -56,26 +60,40 @@ class RelayServer(fl.FlightServerBase):
                 yield self._service.vote().packed()
                 return
             self._check_peer(context)
-            raise TailraceError(
-                "relay.malformed", f"action {action.type[:40]!r} is unknown", hint="use a newer release"
-            )
+            if action.type != ACK:
+                what = f"action {action.type[:40]!r} is unknown"
+                raise TailraceError("relay.malformed", what, hint="use a newer release")
+            self._service.acknowledge(Ack.read(action.body.to_pybytes()))
 
-    def do_exchange(
-        self,
-        context: fl.ServerCallContext,
-        descriptor: fl.FlightDescriptor,
-        reader: fl.MetadataRecordBatchReader,
-        writer: fl.MetadataRecordBatchWriter,
-    ) -> None:
+    def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
         with told():
             self._check_peer(context)
-            request = Subscribe.read(descriptor.command or b"")
-            with self._service.subscribe(request) as (answer, subscription):
-                writer.begin(SCHEMA)
-                writer.write_metadata(pa.py_buffer(answer.packed()))
-                _Serving(subscription, reader, writer, self._heartbeat_s, self._stopping).run(
-                    self._service.journal.log.directory, context
-                )
+            request = Subscribe.read(ticket.ticket)
+            return fl.GeneratorStream(SCHEMA, self._serve(request, context))
+
+    def _serve(self, request: Subscribe, context: fl.ServerCallContext) -> Iterator[Any]:
+        with told(), self._service.subscribe(request) as (answer, subscription):
+            yield _NOTHING, pa.py_buffer(answer.packed())
+            beat_s = 0.0
+            with Watch(self._service.journal.log.directory) as watch:
+                while not self._stopping.is_set() and not context.is_cancelled():
+                    if time.monotonic() - beat_s >= self._heartbeat_s:
+                        beat_s = time.monotonic()
+                        yield (
+                            _NOTHING,
+                            pa.py_buffer(Heartbeat(at_us=now(), vclock=self._service.journal.vclock).packed()),
+                        )
+                    for group in subscription.groups():
+                        yield from packed(group)
+                        if time.monotonic() - beat_s >= self._heartbeat_s:
+                            break
+                    else:
+                        subscription.check_alive(SILENCE * self._heartbeat_s)
+                        watch.wait(max(0.0, beat_s + self._heartbeat_s - time.monotonic()))
+
+    def _heartbeat(self) -> tuple[pa.RecordBatch, pa.Buffer]:
+        beat = Heartbeat(at_us=now(), vclock=self._service.journal.vclock)
+        return _NOTHING, pa.py_buffer(beat.packed())
 
     def _check_peer(self, context: fl.ServerCallContext) -> str:
         found: Any = context.get_middleware("peer")
@@ -84,75 +102,6 @@ class RelayServer(fl.FlightServerBase):
             raise TailraceError("relay.no_rights", what, hint="give it a token of this node's `tokens`")
         name: str = found.name
         return name
-
-
-class _Serving:
-    """One subscription at work: a thread reads acknowledgements, this one sends."""
-
-    def __init__(
-        self,
-        subscription: Subscription,
-        reader: fl.MetadataRecordBatchReader,
-        writer: fl.MetadataRecordBatchWriter,
-        heartbeat_s: float,
-        stopping: threading.Event,
-    ) -> None:
-        self._subscription = subscription
-        self._reader = reader
-        self._writer = writer
-        self._heartbeat_s = heartbeat_s
-        self._stopping = stopping
-        self._failure: TailraceError | None = None
-        self._is_over = threading.Event()
-        self._heard_s = time.monotonic()
-        self._beat_s = 0.0
-
-    def run(self, directory: str, context: fl.ServerCallContext) -> None:
-        listener = threading.Thread(target=self._listen, name="tailrace-relay-acks", daemon=True)
-        listener.start()
-        with Watch(directory) as watch:
-            self._beat()
-            while not self._is_over.is_set() and not self._stopping.is_set() and not context.is_cancelled():
-                for group in self._subscription.groups():
-                    for batch in packed(group):
-                        self._writer.write_batch(batch)
-                    self._beat_if_due()
-                self._beat_if_due()
-                if time.monotonic() - self._heard_s > SILENCE * self._heartbeat_s:
-                    what = f"the peer did not answer for {SILENCE * self._heartbeat_s:g} s"
-                    raise TailraceError("relay.unreachable", what, hint="see that it runs and can be reached")
-                watch.wait(max(0.0, self._beat_s + self._heartbeat_s - time.monotonic()))
-        if self._failure is not None:
-            raise self._failure
-
-    def _listen(self) -> None:
-        try:
-            while True:
-                chunk = self._reader.read_chunk()
-                if chunk.app_metadata is None:
-                    raise TailraceError(
-                        "relay.malformed", "a peer sent rows", hint="use the same release on both nodes"
-                    )
-                ack = Ack.read(chunk.app_metadata.to_pybytes())
-                self._subscription.acknowledge(ack.vclock)
-                self._heard_s = time.monotonic()
-        except StopIteration:
-            pass  # the peer says goodbye
-        except TailraceError as error:
-            self._failure = error
-        except (pa.ArrowException, OSError):
-            pass  # the connection is gone
-        finally:
-            self._is_over.set()
-
-    def _beat_if_due(self) -> None:
-        if time.monotonic() - self._beat_s >= self._heartbeat_s:
-            self._beat()
-
-    def _beat(self) -> None:
-        self._beat_s = time.monotonic()
-        beat = Heartbeat(at_us=now(), vclock=self._subscription.here)
-        self._writer.write_metadata(pa.py_buffer(beat.packed()))
 
 
 class _WhoAsks(fl.ServerMiddlewareFactory):
@@ -190,3 +139,15 @@ def vote(client: fl.FlightClient, timeout_s: float) -> Ballot:
     """Ask a node who it is."""
     (answer,) = client.do_action(fl.Action(VOTE, b""), fl.FlightCallOptions(timeout=timeout_s))
     return Ballot.read(answer.body.to_pybytes())
+
+
+def ours(error: BaseException) -> TailraceError:
+    """What an error of Flight means: what the other end said, or that it is not there."""
+    said = getattr(error, "extra_info", None)
+    if said:
+        try:
+            return TailraceError.decode(json.loads(said))
+        except (ValueError, KeyError, TypeError, IndexError):
+            pass
+    what = f"the connection is lost: {' '.join(str(error).split())[:200] or type(error).__name__}"
+    return TailraceError("relay.unreachable", what, hint="see that the source runs and can be reached")

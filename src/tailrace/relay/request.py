@@ -104,6 +104,7 @@ class Heartbeat(Paper):
 class Ack(Paper):
     """What the peer has of what it was sent, durably, at the end of a transaction."""
 
+    node: Node
     vclock: Clock
     at_us: Annotated[int, Field(ge=0)] = 0
     """The `at_us` of the last heartbeat, so that the time it took is known without comparing clocks."""

@@ -15,7 +15,7 @@ from tailrace.log.consumers import Consumers
 from tailrace.message import NodeId
 from tailrace.namespace import namespace_pattern
 from tailrace.relay.outgoing import Wish
-from tailrace.relay.request import Ballot, Subscribe, Subscribed
+from tailrace.relay.request import Ack, Ballot, Subscribe, Subscribed
 from tailrace.relay.subscription import Subscription, consumer_name
 
 if TYPE_CHECKING:
@@ -71,6 +71,14 @@ class Service:
                     yield answer, subscription
                 finally:
                     del self.following[request.node]
+
+    def acknowledge(self, ack: Ack) -> None:
+        """A peer that follows has something, durably."""
+        subscription = self.following.get(ack.node)
+        if subscription is None:
+            what = f"replica {ack.node} does not follow"
+            raise TailraceError("relay.unknown_replica", what, hint="subscribe first")
+        subscription.acknowledge(ack.vclock)
 
     def register(self, node: int) -> None:
         """From now on the log is kept for this replica, from what it will need."""

@@ -57,6 +57,7 @@ class Subscription:
             raise
         self._waiting: deque[_Sent] = deque()
         self._lock = threading.Lock()
+        self._failure: TailraceError | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -89,15 +90,25 @@ class Subscription:
         """The peer has this of what it was sent, durably. Refuses what was not sent and what goes back (I3)."""
         with self._lock:
             if not self.acknowledged <= vclock:
-                raise _refused(f"it goes back from {self.acknowledged} to {vclock}")
-            if not vclock <= self._outgoing.vclock:
-                raise _refused(f"it has {vclock}, but only {self._outgoing.vclock} was sent")
+                self._failure = _refused(f"it goes back from {self.acknowledged} to {vclock}")
+            elif not vclock <= self._outgoing.vclock:
+                self._failure = _refused(f"it has {vclock}, but only {self._outgoing.vclock} was sent")
+            if self._failure is not None:
+                raise self._failure
             self.acknowledged, self.acknowledged_s = vclock, time.monotonic()
             done: _Sent | None = None
             while self._waiting and self._waiting[0].vclock <= vclock:
                 done = self._waiting.popleft()
             if done is not None:
                 self._commit(done.end)
+
+    def check_alive(self, silence_s: float) -> None:
+        """Refuse to go on with a peer that does not answer, or that has answered what cannot be."""
+        if self._failure is not None:
+            raise self._failure
+        if time.monotonic() - self.acknowledged_s > silence_s:
+            what = f"the peer did not answer for {silence_s:g} s"
+            raise TailraceError("relay.unreachable", what, hint="see that it runs and can be reached")
 
     def close(self) -> None:
         self._outgoing.close()

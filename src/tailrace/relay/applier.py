@@ -1,0 +1,262 @@
+"""The applier: follows one source, puts what comes into this node's journal, and says so.
+
+    connect → ready → (join) → sync → follow, and back to connect whenever the connection is lost
+
+What ends it for good and what is only waited for is in `RETRIED`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tailrace.errors import TailraceError
+from tailrace.message import Micros, now
+from tailrace.relay import flight
+from tailrace.relay.flight import HEARTBEAT_S, SILENCE
+from tailrace.relay.journal import span_of
+from tailrace.relay.request import Ack, Heartbeat, Subscribe, Subscribed
+from tailrace.relay.vclock import Vclock
+from tailrace.relay.wire import Unpacker
+
+if TYPE_CHECKING:
+    from tailrace.node.identity import Identity
+    from tailrace.relay.journal import Journal
+
+SYNC_LAG_S: Final = 10.0
+"""A node that is not further behind than this follows."""
+_CONNECT_S: Final = 10.0
+_ACK_S: Final = 0.05
+"""While much comes it is acknowledged so often, and always after a heartbeat."""
+
+
+class State(StrEnum):
+    """What an applier does."""
+
+    CONNECT = "connect"
+    READY = "ready"
+    JOIN = "join"
+    SYNC = "sync"
+    """It gets what it missed."""
+    FOLLOW = "follow"
+    LOADING = "loading"
+    """The source is there and not ready; it is tried again."""
+    DISCONNECTED = "disconnected"
+    """The source is not there; it is tried again."""
+    STOPPED = "stopped"
+    """Something is wrong that time does not heal."""
+    OFF = "off"
+    """It is not wanted: the source is this node itself, or the node ends."""
+
+
+RETRIED: Final = {
+    "relay.loading": State.LOADING,
+    "relay.unknown_replica": State.LOADING,
+    "relay.duplicate": State.LOADING,
+    "relay.no_rights": State.LOADING,
+    "relay.gap": State.LOADING,
+    "relay.unreachable": State.DISCONNECTED,
+    "relay.self": State.OFF,
+}
+"""By error: what comes then. After every other error the applier is stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A node that is followed."""
+
+    name: str
+    location: str
+    token: str
+    tls: bytes | None = None
+    """The certificates that are trusted, when the connection is encrypted."""
+
+    def client(self) -> fl.FlightClient:
+        return fl.FlightClient(self.location, tls_root_certs=self.tls)  # type: ignore[arg-type]  # it wants bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How an applier is doing."""
+
+    state: State = State.OFF
+    error: TailraceError | None = None
+    source_clock: Vclock = field(default_factory=Vclock)
+    """How far the source was when it last said so."""
+    lag_s: float | None = None
+    """How old the last message was when it came, by this node's clock and the source's."""
+    seen_s: float = 0.0
+    """When the source was last heard of, on the monotonic clock: the age of these figures."""
+
+
+class Applier:
+    """Follows one source in a thread of its own, from `start` to `stop`."""
+
+    def __init__(
+        self,
+        source: Source,
+        identity: Identity,
+        journal: Journal,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.source = source
+        self.progress = Progress()
+        self._identity = identity
+        self._journal = journal
+        self._heartbeat_s = heartbeat_s
+        self._changed = changed
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"tailrace-applier-{source.name}", daemon=True)
+        self._reader: fl.FlightStreamReader | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, between two groups."""
+        self._stopping.set()
+        reader = self._reader
+        if reader is not None:
+            reader.cancel()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            error = self._try()
+            if error is None or self._stopping.is_set():
+                break
+            state = RETRIED.get(error.code, State.STOPPED)
+            self._become(state, error)
+            if state in (State.STOPPED, State.OFF):
+                return
+            self._stopping.wait(self._heartbeat_s)
+        self._become(State.OFF, None)
+
+    def _try(self) -> TailraceError | None:
+        """Follow for as long as it goes well; says why it does not."""
+        try:
+            self._follow()
+        except TailraceError as error:
+            return error
+        except (fl.FlightError, pa.ArrowException, OSError) as error:
+            return flight.ours(error)
+        except StopIteration as error:
+            return flight.ours(error)
+        return None
+
+    def _follow(self) -> None:
+        self._become(State.CONNECT, self.progress.error)
+        with self.source.client() as client:
+            ballot = flight.vote(client, _CONNECT_S)
+            if ballot.node == self._identity.node:
+                raise TailraceError("relay.self", "the source is this node itself", hint="name another source")
+            if ballot.is_loading or ballot.cluster is None:
+                raise TailraceError("relay.loading", "the source is not ready yet", hint="it is tried again")
+            if ballot.cluster != self._identity.cluster:
+                what = f"the source is of cluster {ballot.cluster}, this node of {self._identity.cluster}"
+                raise TailraceError("relay.wrong_cluster", what, hint="name a source of this node's cluster")
+            self._become(State.READY, None)
+            self._subscribe(client)
+
+    def _subscribe(self, client: fl.FlightClient) -> None:
+        since = self._journal.vclock
+        request = Subscribe(node=self._identity.node, cluster=self._identity.cluster or "", vclock=since)
+        reader = client.do_get(fl.Ticket(request.packed()), flight.options(self.source.token))
+        self._reader = reader
+        try:
+            with _Watchdog(reader, SILENCE * self._heartbeat_s) as watchdog:
+                answer = Subscribed.read(_metadata(reader.read_chunk()))
+                self._note(source_clock=answer.vclock)
+                self._become(State.SYNC, None)
+                self._receive(client, reader, since, answer.vclock, watchdog)
+        finally:
+            self._reader = None
+            reader.cancel()
+
+    def _receive(
+        self, client: fl.FlightClient, reader: Any, received: Vclock, target: Vclock, watchdog: _Watchdog
+    ) -> None:
+        """Take what comes until the connection ends. `received` is what came through this connection."""
+        unpacker, acknowledged_s, at_us = Unpacker(), 0.0, 0
+        while not self._stopping.is_set():
+            chunk = reader.read_chunk()
+            watchdog.pet()
+            if chunk.app_metadata is not None:
+                beat = Heartbeat.read(_metadata(chunk))
+                at_us = beat.at_us
+                self._note(source_clock=beat.vclock, seen_s=time.monotonic())
+            for group in unpacker.groups(chunk.data):
+                origin, _, last = span_of([head for head, _ in group])
+                self._journal.append_group(group)
+                received = received.advanced(origin, last)
+                newest = max(head.timestamp for head, _ in group)
+                self._note(lag_s=_age_s(newest), seen_s=time.monotonic())
+            if self.progress.state is State.SYNC and target <= self._journal.vclock and self._is_near():
+                self._become(State.FOLLOW, None)
+            is_due = chunk.app_metadata is not None or time.monotonic() - acknowledged_s >= _ACK_S
+            if unpacker.is_between_groups and is_due:
+                acknowledged_s = time.monotonic()
+                self._acknowledge(client, Ack(node=self._identity.node, vclock=received, at_us=at_us))
+
+    def _acknowledge(self, client: fl.FlightClient, ack: Ack) -> None:
+        how = flight.options(self.source.token, SILENCE * self._heartbeat_s)
+        list(client.do_action(fl.Action(flight.ACK, ack.packed()), how))
+
+    def _is_near(self) -> bool:
+        return self.progress.lag_s is None or self.progress.lag_s <= SYNC_LAG_S
+
+    def _note(self, **news: Any) -> None:
+        self.progress = replace(self.progress, **news)
+
+    def _become(self, state: State, error: TailraceError | None) -> None:
+        self.progress = replace(self.progress, state=state, error=error)
+        self._changed()
+
+
+class _Watchdog:
+    """Ends a connection on which nothing comes any more."""
+
+    def __init__(self, reader: Any, silence_s: float) -> None:
+        self._reader = reader
+        self._silence_s = silence_s
+        self._heard_s = time.monotonic()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="tailrace-watchdog", daemon=True)
+
+    def __enter__(self) -> _Watchdog:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def pet(self) -> None:
+        self._heard_s = time.monotonic()
+
+    def _watch(self) -> None:
+        while not self._is_over.wait(self._silence_s / 10):
+            if time.monotonic() - self._heard_s > self._silence_s:
+                self._reader.cancel()
+                return
+
+
+def _metadata(chunk: Any) -> bytes:
+    if chunk.app_metadata is None:
+        what = "rows came where the source should say something"
+        raise TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
+    found: bytes = chunk.app_metadata.to_pybytes()
+    return found
+
+
+def _age_s(timestamp: Micros) -> float:
+    return max(0.0, (now() - timestamp) / 1_000_000)
