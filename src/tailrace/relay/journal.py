@@ -52,12 +52,13 @@ class Journal:
         """Where the log ends for those who read it."""
         return self._view.head().next_offset
 
-    def append_local(self, batches: Iterable[Batch]) -> Vclock:
-        """Append what happened here as one group. The batches' own lsn give its order; they get the node's numbers."""
+    def append_local(self, batches: Iterable[Batch], beside: Sequence[Batch] = ()) -> Vclock:
+        """Append what happened here as one group. The batches' own lsn give its order; they get the node's numbers.
+        What comes `beside` them is of no origin, and stays here."""
         with self._turn:
             numbered = self._numbered(list(batches))
             if numbered:
-                self.log.append(numbered)
+                self.log.append([*numbered, *beside])
                 count = sum(len(batch) for batch in numbered)
                 self._vclock = self._vclock.advanced(self.node, Lsn(self._vclock[self.node] + count))
             return self._vclock

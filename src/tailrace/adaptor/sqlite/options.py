@@ -68,6 +68,9 @@ class SqliteWriterOptions(WriterOptions):
     def open(self) -> SqliteWriter:
         return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create)
 
+    def open_unnoted(self) -> SqliteWriter:
+        return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create, unnoted=True)
+
     def read_back(self) -> SqliteReadBack:
         return SqliteReadBack(self._database(), self.key)
 

@@ -30,12 +30,21 @@ class SqliteWriter:
     spread = Spread.NONE
 
     def __init__(
-        self, database: Database, consumer: str, keys: Mapping[str, tuple[str, ...]], *, creates: bool
+        self,
+        database: Database,
+        consumer: str,
+        keys: Mapping[str, tuple[str, ...]],
+        *,
+        creates: bool,
+        unnoted: bool = False,
     ) -> None:
         self._database = database
         self._consumer = consumer
         self._keys = keys
         self._creates = creates
+        self._unnoted = unnoted
+        self._noted_before: int | None = None
+        """The last number of the changelog before this transaction, when there is a changelog."""
         self._connection: sqlite3.Connection | None = None
         self._destinations: dict[str, Destination] = {}
         self._written: dict[str, str] = {}
@@ -108,6 +117,8 @@ class SqliteWriter:
         with self._database.errors():
             for namespace, table in self._written.items():
                 connection.execute(sql.APPLY, (self._consumer, namespace, table, upto))
+            if self._noted_before is not None:  # nobody else can have written since: SQLite has one writer at a time
+                connection.execute(sql.FORGET_SINCE, (self._noted_before,))
             connection.execute("COMMIT")
         self._written.clear()
 
@@ -134,6 +145,7 @@ class SqliteWriter:
             with self._database.errors():
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute(sql.APPLIED_TABLE)
+                self._noted_before = _last_noted(self._connection) if self._unnoted else None
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
@@ -170,6 +182,13 @@ _UNREACHABLE = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
 }
+
+
+def _last_noted(connection: sqlite3.Connection) -> int | None:
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_changelog'").fetchone() is None:
+        return None
+    (last,) = connection.execute(sql.LAST_CHANGE).fetchone()
+    return int(last)
 
 
 def table_name(namespace: str) -> str:

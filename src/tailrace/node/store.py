@@ -1,0 +1,141 @@
+"""A node's store: a database whose own changes go into the node's journal, and into which those of other nodes go.
+
+For what happens here the database is the truth, and the journal follows; for what comes from elsewhere it is the other
+way round. A crash leaves one behind the other, never ahead: what is in the journal is applied again, and the database
+knows up to which offset it has it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from tailrace.deliver.evolution import Evolution
+from tailrace.deliver.messages import Messages, messages_of
+from tailrace.deliver.task import write
+from tailrace.errors import TailraceError
+from tailrace.log.consumers import Consumers
+from tailrace.log.cursor import Cursor
+from tailrace.log.reader import LogReader
+from tailrace.log.selection import EVERYTHING, SelectedFrame
+from tailrace.log.session import ConsumerSession
+from tailrace.message import Offset, now
+from tailrace.namespace import RESERVED
+from tailrace.pipeline.spec import SchemaPolicy
+from tailrace.relay.vclock import LOCAL
+from tailrace.source.bookmark import bookmark, load_progress
+from tailrace.source.contract import check_position
+
+if TYPE_CHECKING:
+    from tailrace.adaptor.options import ReaderOptions, WriterOptions
+    from tailrace.deliver.contract import Writer
+    from tailrace.relay.journal import Journal
+
+CONSUMER: Final = "_store"
+
+
+@runtime_checkable
+class NodeStorage(Protocol):
+    """Options of a writer that can write beside a reader of the same database, which does not take it for news."""
+
+    def open_unnoted(self) -> Writer:
+        """A writer whose rows are not noted as changes of the database's own."""
+
+
+class Store:
+    """One database. `capture` and `apply` are for one thread."""
+
+    def __init__(
+        self, reading: ReaderOptions, writing: WriterOptions, journal: Journal, namespace: re.Pattern[str]
+    ) -> None:
+        if not isinstance(writing, NodeStorage):
+            what = f"{writing.where()} cannot be the store of a node"
+            raise TailraceError("config.invalid", what, hint="use sqlite or postgres")
+        self._storage = writing
+        self._journal = journal
+        self._namespace = namespace
+        self._reader = reading.open()
+        self._progress = load_progress(LogReader(journal.log.directory))
+        self._evolution = Evolution(SchemaPolicy.EVOLVE)
+        consumers = Consumers(journal.log.directory)
+        consumers.register(CONSUMER, exist_ok=True)
+        self._session = ConsumerSession(consumers, CONSUMER)
+        self._cursor = Cursor(LogReader(journal.log.directory).view, self._session.resume_offset, EVERYTHING)
+        self._begin()
+
+    def close(self) -> None:
+        self._cursor.close()
+        self._session.close()
+        self._reader.close()
+
+    def capture(self) -> int:
+        """Append what happened in the database since the last time to the journal; says how many messages."""
+        old = self._progress
+        end = {**(old.position or {}), **self._reader.position()}
+        pieces = self._reader.plan_changes(old.position or {}, end)
+        batches = [batch for piece in pieces for batch in self._reader.read_changes(piece)]
+        if not batches:
+            return 0
+        self._progress = replace(old, position=end)
+        self._journal.append_local(batches, [*bookmark(old, self._progress, now())])
+        self._reader.forget(end)  # I2: it is in the journal
+        return sum(len(batch) for batch in batches)
+
+    def apply(self) -> int:
+        """Write what came from elsewhere into the database, group by group; says how many messages."""
+        count = 0
+        for group in self._groups():
+            frames = [frame for frame in group if self._is_foreign(frame)]
+            if frames:
+                count += self._apply(frames, Offset(group[-1].head.end - 1))
+            self._session.commit(group[-1].head.end - 1)
+        return count
+
+    def _begin(self) -> None:
+        """Changes are noted from now on."""
+        if self._progress.position is not None:
+            check_position(self._reader, self._progress.position)
+        self._reader.install([table for table in self._reader.tables() if self._namespace.search(table.namespace)])
+        if self._progress.position is None:
+            old, self._progress = self._progress, replace(self._progress, position=self._reader.position())
+            self._journal.log.append(list(bookmark(old, self._progress, now())))
+
+    def _groups(self) -> Iterator[list[SelectedFrame]]:
+        group: list[SelectedFrame] = []
+        for frame in self._cursor.advance(self._journal.end):
+            group.append(frame)
+            if frame.head.closes_group:
+                yield group
+                group = []
+
+    def _is_foreign(self, frame: SelectedFrame) -> bool:
+        head = frame.head
+        is_ours = head.origin in (LOCAL, self._journal.node) or head.namespace.startswith(RESERVED)
+        return not is_ours and self._namespace.search(head.namespace) is not None
+
+    def _apply(self, frames: list[SelectedFrame], upto: Offset) -> int:
+        """One group in one transaction: whole or not at all."""
+        writer = self._storage.open_unnoted()
+        count = 0
+        try:
+            for messages in self._new(writer, frames):
+                admitted = self._evolution.admit(messages)
+                write(writer, self._evolution.known[messages.namespace], admitted)
+                count += len(admitted)
+            writer.commit(upto)
+        finally:
+            with suppress(TailraceError):
+                writer.close()
+        return count
+
+    def _new(self, writer: Writer, frames: list[SelectedFrame]) -> Iterator[Messages]:
+        """What the database does not have yet."""
+        for frame in frames:
+            messages = messages_of(frame)
+            applied = writer.applied(messages.namespace)
+            left = messages if applied is None else messages.after(applied)
+            if len(left):
+                yield left
