@@ -70,6 +70,8 @@ CODES: Final[dict[str, Exit]] = {
     "relay.self": Exit.INPUT,
     "relay.unknown_replica": Exit.INPUT,
     "relay.duplicate": Exit.RUNTIME,
+    "relay.join_lost": Exit.RUNTIME,
+    "relay.no_snapshot": Exit.RUNTIME,
     "relay.loading": Exit.RUNTIME,
     "relay.no_rights": Exit.INPUT,
     "relay.unreachable": Exit.ENVIRONMENT,

@@ -2,78 +2,29 @@
 
 from __future__ import annotations
 
-import re
-import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tailrace.adaptor.sqlite.options import SqliteReaderOptions, SqliteWriterOptions
 from tailrace.message import NodeId
-from tailrace.node.store import Store
-from tests.relay.nodes import TestNode, wait_for
+from tests.node.shops import Shop, settle
+from tests.relay.nodes import wait_for
 
 CLUSTER = str(uuid.UUID(int=8))
-
-
-class Shop(TestNode):
-    """A node with a database."""
-
-    __test__ = False
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory, CLUSTER)
-        self.path = directory / "shop.db"
-        self.run("CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, word TEXT)")
-        self.open_store()
-
-    def open_store(self) -> None:
-        reading = SqliteReaderOptions(path=str(self.path))
-        writing = SqliteWriterOptions(path=str(self.path), consumer="node")
-        self.store = Store(reading, writing, self.journal, re.compile("."))
-
-    def __exit__(self, *_: object) -> None:
-        self.store.close()
-        super().__exit__()
-
-    def run(self, *statements: str) -> None:
-        with closing(sqlite3.connect(self.path)) as connection, connection:
-            for statement in statements:
-                connection.execute(statement)
-
-    def rows(self, query: str = "SELECT * FROM t ORDER BY id") -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.path)) as connection:
-            return connection.execute(query).fetchall()
-
-    def turn(self) -> None:
-        self.store.capture()
-        self.store.apply()
 
 
 @pytest.fixture
 def shops(tmp_path: Path) -> Iterator[list[Shop]]:
     with ExitStack() as stack:
-        nodes = [stack.enter_context(Shop(tmp_path / name)) for name in "abc"]
+        nodes = [stack.enter_context(Shop(tmp_path / name, CLUSTER)) for name in "abc"]
         for node in nodes:
             for other in nodes:
                 if other is not node:
                     node.follow(other)
         yield nodes
-
-
-def settle(shops: list[Shop]) -> None:
-    """Until everybody has everything."""
-
-    def is_settled() -> bool:
-        for shop in shops:
-            shop.turn()
-        return len({shop.journal.vclock for shop in shops}) == 1 and not any(shop.store.apply() for shop in shops)
-
-    wait_for(is_settled)
 
 
 def test_what_one_writes_all_have(shops: list[Shop]) -> None:

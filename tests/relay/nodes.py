@@ -11,7 +11,7 @@ from tailrace.log.batch import batches_of
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.reader import LogReader
 from tailrace.message import Lsn, Message, NodeId, Op, now
-from tailrace.node.identity import enter
+from tailrace.node.identity import enter, identity_of
 from tailrace.relay.applier import Applier, Source, State
 from tailrace.relay.flight import RelayServer
 from tailrace.relay.journal import Journal
@@ -26,10 +26,13 @@ class TestNode:
 
     __test__ = False
 
-    def __init__(self, directory: Path, cluster: str, *, heartbeat_s: float = HEARTBEAT_S, port: int = 0) -> None:
+    def __init__(
+        self, directory: Path, cluster: str | None, *, heartbeat_s: float = HEARTBEAT_S, port: int = 0
+    ) -> None:
+        """Without a cluster it is one that has to join."""
         directory.mkdir(exist_ok=True)
         self.directory = directory
-        self.identity = enter(str(directory), cluster)
+        self.identity = enter(str(directory), cluster) if cluster else identity_of(str(directory))
         self.log = CommitLog.open(directory / "log", LogConfig(segment_bytes=20_000))
         self.journal = Journal(self.log, self.identity.node)
         self.service = Service(self.identity, self.journal)
@@ -69,10 +72,12 @@ class TestNode:
         rows = [Message(Op.INSERT, now(), namespace, {"n": number}, lsn=Lsn(number)) for number in numbers]
         self.journal.append_local(batches_of(rows))
 
+    def messages(self) -> list[Message]:
+        return [entry.message for entry in LogReader(self.log.directory).entries()]
+
     def received(self, origin: NodeId) -> list[tuple[int, int]]:
         """The lsn and the content of an origin's messages, in the order of this node's log."""
-        found = (entry.message for entry in LogReader(self.log.directory).entries())
-        return [(m.lsn, (m.data or {}).get("n", 0)) for m in found if m.origin == origin]
+        return [(m.lsn, (m.data or {}).get("n", 0)) for m in self.messages() if m.origin == origin]
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -16,7 +16,8 @@ from tailrace.log.frame import Head
 from tailrace.log.view import LogView
 from tailrace.message import Lsn, Message, Micros, NodeId, Op
 from tailrace.relay.journal import Journal
-from tailrace.relay.outgoing import NOOPS, Outgoing, Wish
+from tailrace.relay.names import NOOPS
+from tailrace.relay.outgoing import Outgoing, Wish
 from tailrace.relay.vclock import Vclock
 from tests.relay.test_journal import HERE, THERE, group, message
 

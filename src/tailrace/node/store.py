@@ -8,26 +8,31 @@ knows up to which offset it has it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+import pyarrow as pa
+
+from tailrace.deliver.contract import Clearing
 from tailrace.deliver.evolution import Evolution
 from tailrace.deliver.messages import Messages, messages_of
 from tailrace.deliver.task import write
 from tailrace.errors import TailraceError
+from tailrace.log.batch import Batch, key_of
 from tailrace.log.consumers import Consumers
 from tailrace.log.cursor import Cursor
 from tailrace.log.reader import LogReader
 from tailrace.log.selection import EVERYTHING, SelectedFrame
 from tailrace.log.session import ConsumerSession
-from tailrace.message import Offset, now
+from tailrace.message import Lsn, NodeId, Offset, now
 from tailrace.namespace import RESERVED
 from tailrace.pipeline.spec import SchemaPolicy
-from tailrace.relay.vclock import LOCAL
+from tailrace.relay.vclock import LOCAL, Vclock
 from tailrace.source.bookmark import bookmark, load_progress
-from tailrace.source.contract import check_position
+from tailrace.source.contract import Position, Reader, Table, check_position
 
 if TYPE_CHECKING:
     from tailrace.adaptor.options import ReaderOptions, WriterOptions
@@ -38,11 +43,30 @@ CONSUMER: Final = "_store"
 
 
 @runtime_checkable
+class ViewableSource(Protocol):
+    """Options of a reader of a database that can be seen as it was at one moment, for as long as one likes."""
+
+    def view_into(self, directory: str) -> ReaderOptions:
+        """Put a view of this moment into an empty directory: options of a reader that sees only it."""
+
+
+@runtime_checkable
 class NodeStorage(Protocol):
     """Options of a writer that can write beside a reader of the same database, which does not take it for news."""
 
     def open_unnoted(self) -> Writer:
         """A writer whose rows are not noted as changes of the database's own."""
+
+    def applied_in_view(self, directory: str) -> Offset | None:
+        """Up to which offset a view has what was applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The tables of a store as they were at one moment, and the node's clock then."""
+
+    options: ReaderOptions
+    vclock: Vclock
 
 
 class Store:
@@ -51,10 +75,12 @@ class Store:
     def __init__(
         self, reading: ReaderOptions, writing: WriterOptions, journal: Journal, namespace: re.Pattern[str]
     ) -> None:
-        if not isinstance(writing, NodeStorage):
+        if not isinstance(writing, NodeStorage) or not isinstance(reading, ViewableSource):
             what = f"{writing.where()} cannot be the store of a node"
-            raise TailraceError("config.invalid", what, hint="use sqlite or postgres")
+            raise TailraceError("config.invalid", what, hint="use sqlite")
         self._storage = writing
+        self._source = reading
+        self._turn = threading.Lock()
         self._journal = journal
         self._namespace = namespace
         self._reader = reading.open()
@@ -73,8 +99,22 @@ class Store:
 
     def capture(self) -> int:
         """Append what happened in the database since the last time to the journal; says how many messages."""
+        with self._turn:
+            return self._capture(self._reader.position())
+
+    def view(self, directory: str) -> View:
+        """The tables as they are at this moment, put into an empty directory, and which messages they have in them."""
+        with self._turn:  # nothing is captured meanwhile that the view does not have
+            options = self._source.view_into(directory)
+            with closing(options.open()) as viewed:
+                self._capture(viewed.position())
+            own = self._journal.vclock[self._journal.node]
+        applied = self._storage.applied_in_view(directory)
+        return View(options, clock_at(self._journal, applied).advanced(self._journal.node, own))
+
+    def _capture(self, upto: Position) -> int:
         old = self._progress
-        end = {**(old.position or {}), **self._reader.position()}
+        end = {**(old.position or {}), **upto}
         pieces = self._reader.plan_changes(old.position or {}, end)
         batches = [batch for piece in pieces for batch in self._reader.read_changes(piece)]
         if not batches:
@@ -94,14 +134,43 @@ class Store:
             self._session.commit(group[-1].head.end - 1)
         return count
 
+    def wanted_tables(self, reader: Reader) -> list[Table]:
+        """The tables that are replicated."""
+        return [table for table in reader.tables() if self._namespace.search(table.namespace)]
+
+    def load(self, batches: Iterable[Batch]) -> int:
+        """Put rows in place of what the tables had, all at once. What happened to these is forgotten."""
+        writer = self._storage.open_unnoted()
+        count = 0
+        try:
+            if isinstance(writer, Clearing):
+                for table in self.wanted_tables(self._reader):
+                    writer.clear(table.namespace)
+            for batch in batches:
+                messages = _messages(batch, count)
+                admitted = self._evolution.admit(messages)
+                write(writer, self._evolution.known[messages.namespace], admitted)
+                count += len(admitted)
+            writer.commit(Offset(max(0, self._journal.end - 1)))
+        finally:
+            with suppress(TailraceError):
+                writer.close()
+        self._begin()
+        self._note_position(self._reader.position())
+        return count
+
     def _begin(self) -> None:
         """Changes are noted from now on."""
         if self._progress.position is not None:
             check_position(self._reader, self._progress.position)
-        self._reader.install([table for table in self._reader.tables() if self._namespace.search(table.namespace)])
+        self._reader.install(self.wanted_tables(self._reader))
         if self._progress.position is None:
-            old, self._progress = self._progress, replace(self._progress, position=self._reader.position())
-            self._journal.log.append(list(bookmark(old, self._progress, now())))
+            self._note_position(self._reader.position())
+
+    def _note_position(self, position: Position) -> None:
+        """Changes are captured from here on."""
+        old, self._progress = self._progress, replace(self._progress, position=position)
+        self._journal.log.append(list(bookmark(old, self._progress, now())))
 
     def _groups(self) -> Iterator[list[SelectedFrame]]:
         group: list[SelectedFrame] = []
@@ -139,3 +208,18 @@ class Store:
             left = messages if applied is None else messages.after(applied)
             if len(left):
                 yield left
+
+
+def clock_at(journal: Journal, applied: Offset | None) -> Vclock:
+    """The clock when messages up to an offset were here and those behind it not; of this node's own all are."""
+    vclock = journal.vclock
+    later: dict[NodeId, Lsn] = {}
+    for head in LogReader(journal.log.directory).view.heads(Offset(0 if applied is None else applied + 1)):
+        if head.origin not in (LOCAL, journal.node):
+            later[head.origin] = min(head.first_lsn, later.get(head.origin, head.first_lsn))
+    return Vclock({**vclock, **{origin: Lsn(lsn - 1) for origin, lsn in later.items()}})
+
+
+def _messages(batch: Batch, first: int) -> Messages:
+    offsets = pa.array(range(first, first + len(batch)), pa.int64())
+    return Messages(batch.namespace, batch.rows.append_column("offset", offsets), key_of(batch.rows.schema), batch.mode)

@@ -37,6 +37,10 @@ _ACK_S: Final = 0.05
 """While much comes it is acknowledged so often, and always after a heartbeat."""
 
 
+JoinCluster = Callable[[fl.FlightClient, "Source", str], "Identity"]
+"""Joins a cluster through a source; gives who the node is then."""
+
+
 class State(StrEnum):
     """What an applier does."""
 
@@ -62,6 +66,7 @@ RETRIED: Final = {
     "relay.duplicate": State.LOADING,
     "relay.no_rights": State.LOADING,
     "relay.gap": State.LOADING,
+    "relay.join_lost": State.LOADING,
     "relay.unreachable": State.DISCONNECTED,
     "relay.self": State.OFF,
 }
@@ -107,6 +112,7 @@ class Applier:
         *,
         heartbeat_s: float = HEARTBEAT_S,
         changed: Callable[[], None] = lambda: None,
+        join: JoinCluster | None = None,
     ) -> None:
         self.source = source
         self.progress = Progress()
@@ -114,6 +120,7 @@ class Applier:
         self._journal = journal
         self._heartbeat_s = heartbeat_s
         self._changed = changed
+        self._join = join
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tailrace-applier-{source.name}", daemon=True)
         self._reader: fl.FlightStreamReader | None = None
@@ -161,6 +168,9 @@ class Applier:
                 raise TailraceError("relay.self", "the source is this node itself", hint="name another source")
             if ballot.is_loading or ballot.cluster is None:
                 raise TailraceError("relay.loading", "the source is not ready yet", hint="it is tried again")
+            if self._identity.cluster is None and self._join is not None:
+                self._become(State.JOIN, None)
+                self._identity = self._join(client, self.source, ballot.cluster)
             if ballot.cluster != self._identity.cluster:
                 what = f"the source is of cluster {ballot.cluster}, this node of {self._identity.cluster}"
                 raise TailraceError("relay.wrong_cluster", what, hint="name a source of this node's cluster")

@@ -16,12 +16,14 @@ import pyarrow.flight as fl
 from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
 from tailrace.message import now
-from tailrace.relay.request import Ack, Ballot, Heartbeat, Subscribe
+from tailrace.relay.request import Ack, Ballot, Chunk, FinalRows, Heartbeat, Join, Register, Subscribe, read_wish
 from tailrace.relay.service import Service
-from tailrace.relay.wire import SCHEMA, packed
+from tailrace.relay.wire import SCHEMA, all_packed, packed
 
 VOTE: Final = "vote"
 ACK: Final = "ack"
+JOIN: Final = "join"
+REGISTER: Final = "register"
 HEARTBEAT_S: Final = 1.0
 SILENCE: Final = 4
 """A peer that was silent for so many heartbeats is gone."""
@@ -60,19 +62,35 @@ class RelayServer(fl.FlightServerBase):
                 yield self._service.vote().packed()
                 return
             self._check_peer(context)
-            if action.type != ACK:
-                what = f"action {action.type[:40]!r} is unknown"
-                raise TailraceError("relay.malformed", what, hint="use a newer release")
-            self._service.acknowledge(Ack.read(action.body.to_pybytes()))
+            said = action.body.to_pybytes()
+            match action.type:
+                case "ack":
+                    self._service.acknowledge(Ack.read(said))
+                case "join":
+                    yield self._service.join(Join.read(said)).packed()
+                case "register":
+                    yield self._service.finish(Register.read(said)).packed()
+                case _:
+                    what = f"action {action.type[:40]!r} is unknown"
+                    raise TailraceError("relay.malformed", what, hint="use a newer release")
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
         with told():
             self._check_peer(context)
-            request = Subscribe.read(ticket.ticket)
-            return fl.GeneratorStream(SCHEMA, self._serve(request, context))
+            return fl.GeneratorStream(SCHEMA, self._rows(ticket.ticket, context))
+
+    def _rows(self, ticket: bytes, context: fl.ServerCallContext) -> Iterator[Any]:
+        with told():
+            match read_wish(ticket):
+                case Chunk() as wish:
+                    yield from all_packed(self._service.chunk(wish))
+                case FinalRows() as wish:
+                    yield from all_packed(self._service.final(wish))
+                case Subscribe() as wish:
+                    yield from self._serve(wish, context)
 
     def _serve(self, request: Subscribe, context: fl.ServerCallContext) -> Iterator[Any]:
-        with told(), self._service.subscribe(request) as (answer, subscription):
+        with self._service.subscribe(request) as (answer, subscription):
             yield _NOTHING, pa.py_buffer(answer.packed())
             beat_s = 0.0
             with Watch(self._service.journal.log.directory) as watch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -19,17 +19,14 @@ from tailrace.log.cursor import Cursor
 from tailrace.log.frame import Head
 from tailrace.log.selection import EVERYTHING
 from tailrace.message import Lsn, NodeId, Offset, Op
-from tailrace.namespace import RESERVED
 from tailrace.relay.journal import span_of
+from tailrace.relay.names import NOOPS
 from tailrace.relay.vclock import LOCAL, Vclock
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from tailrace.log.view import LogView
-
-NOOPS: Final = f"{RESERVED}noop"
-"""The namespace of what stands for messages that a peer does not want."""
 
 Frame = tuple[Head, "ReadableBuffer"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
@@ -32,6 +32,8 @@ Clock = Annotated[Vclock, BeforeValidator(_vclock), PlainSerializer(Vclock.encod
 Node = Annotated[int, BeforeValidator(_node), PlainSerializer(str)]
 """A node id; as text, because many JSON readers round numbers of 64 bits."""
 ClusterId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+
+SessionName = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
 class Paper(BaseModel):
@@ -64,6 +66,49 @@ class Ballot(Paper):
     version: int = VERSION
     is_loading: bool = False
     is_read_only: bool = False
+
+
+class Join(Paper):
+    """A newcomer wants all there is."""
+
+    node: Node
+    version: Annotated[int, Field(ge=1)] = VERSION
+    is_anonymous: bool = False
+    """Whether it only reads: it is not registered in the cluster, and the log is kept for it for a while only."""
+
+
+class Joined(Paper):
+    """The answer: what the clock of the view is, and in how many chunks its rows come."""
+
+    session: SessionName
+    vclock: Clock
+    chunks: Annotated[int, Field(ge=0)]
+
+
+class Chunk(Paper):
+    """One chunk of a join is wanted."""
+
+    session: SessionName
+    chunk: Annotated[int, Field(ge=0)]
+
+
+class FinalRows(Paper):
+    """What came since the view is wanted."""
+
+    session: SessionName
+    final: Literal[True] = True
+
+
+class Register(Paper):
+    """The newcomer has all rows of the view."""
+
+    session: SessionName
+
+
+class Registered(Paper):
+    """The answer: up to where the messages go that come in the final stage."""
+
+    vclock: Clock
 
 
 class Subscribe(Paper):
@@ -113,3 +158,14 @@ class Ack(Paper):
 def _malformed(kind: type[Paper], why: str) -> TailraceError:
     what = f"{kind.__name__.lower()} cannot be read: {why}"
     return TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
+
+
+def read_wish(raw: bytes) -> Subscribe | Chunk | FinalRows:
+    """Which rows a peer wants."""
+    kinds: tuple[type[Subscribe | Chunk | FinalRows], ...] = (Chunk, FinalRows)
+    for kind in kinds:
+        try:
+            return kind.read(raw)
+        except TailraceError:
+            continue
+    return Subscribe.read(raw)

@@ -14,21 +14,34 @@ from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers
 from tailrace.message import NodeId
 from tailrace.namespace import namespace_pattern
-from tailrace.relay.outgoing import Wish
-from tailrace.relay.request import Ack, Ballot, Subscribe, Subscribed
+from tailrace.relay.outgoing import Frame, Wish
+from tailrace.relay.request import (
+    Ack,
+    Ballot,
+    Chunk,
+    FinalRows,
+    Join,
+    Joined,
+    Register,
+    Registered,
+    Subscribe,
+    Subscribed,
+)
 from tailrace.relay.subscription import Subscription, consumer_name
 
 if TYPE_CHECKING:
     from tailrace.node.identity import Identity
+    from tailrace.relay.join import Joins
     from tailrace.relay.journal import Journal
 
 
 class Service:
     """One node's log, open to peers."""
 
-    def __init__(self, identity: Identity, journal: Journal) -> None:
+    def __init__(self, identity: Identity, journal: Journal, joins: Joins | None = None) -> None:
         self.identity = identity
         self.journal = journal
+        self._joins = joins
         self.consumers = Consumers(journal.log.directory)
         self.is_loading = False
         self.following: dict[int, Subscription] = {}
@@ -72,6 +85,25 @@ class Service:
                 finally:
                     del self.following[request.node]
 
+    def join(self, request: Join) -> Joined:
+        """A newcomer begins. The log is kept for it before anything else happens."""
+        self._ready()
+        if request.node == self.identity.node:
+            raise TailraceError("relay.self", "a node cannot join itself", hint="name another source")
+        joins = self._joining()
+        self.register(request.node)
+        return joins.begin(request)
+
+    def chunk(self, request: Chunk) -> Iterator[list[Frame]]:
+        return self._joining().chunk(request.session, request.chunk)
+
+    def finish(self, request: Register) -> Registered:
+        """A newcomer has all rows of the view."""
+        return self._joining().register(request.session)
+
+    def final(self, request: FinalRows) -> Iterator[list[Frame]]:
+        return self._joining().final(request.session)
+
     def acknowledge(self, ack: Ack) -> None:
         """A peer that follows has something, durably."""
         subscription = self.following.get(ack.node)
@@ -83,6 +115,12 @@ class Service:
     def register(self, node: int) -> None:
         """From now on the log is kept for this replica, from what it will need."""
         self.consumers.register(consumer_name(node), start=self.journal.end, exist_ok=True)
+
+    def _joining(self) -> Joins:
+        if self._joins is None:
+            what = "this node has no store, so nobody can join it"
+            raise TailraceError("relay.no_snapshot", what, hint="join a node that has one")
+        return self._joins
 
     def _ready(self) -> str:
         if self.is_loading or self.identity.cluster is None:

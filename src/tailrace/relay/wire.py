@@ -15,7 +15,8 @@ from tailrace.errors import TailraceError
 from tailrace.limits import FRAME_BYTES_MAX, GIB, MIB
 from tailrace.log.frame import Head, ShortFrame, crc32, parse_head, place_head
 from tailrace.namespace import RESERVED, check_name
-from tailrace.relay.outgoing import NOOPS, Frame
+from tailrace.relay.names import TRAVELLING
+from tailrace.relay.outgoing import Frame
 
 SCHEMA: Final = pa.schema([pa.field("frame", pa.binary(), nullable=False)])
 GROUP_BYTES_MAX: Final = 4 * GIB
@@ -79,7 +80,7 @@ def parsed(frame: memoryview) -> tuple[Head, memoryview]:
     body = frame[head.head_bytes :]
     if crc32(body) != head.body_crc:
         raise _malformed("the checksum of a frame's body differs")
-    if head.namespace != NOOPS:
+    if head.namespace not in TRAVELLING:
         check_name(head.namespace, "namespace")
         if head.namespace.startswith(RESERVED):
             raise _malformed(f"namespace {head.namespace} is reserved")

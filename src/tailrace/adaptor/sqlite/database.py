@@ -63,6 +63,11 @@ class Database:
             table: pa.Table = cursor.fetch_arrow_table()
             return table
 
+    def copy_into(self, path: str) -> None:
+        """Copy the whole database as it is at one moment into a new file. Others can write meanwhile."""
+        with self.errors(), closing(self.connect("ro")) as connection:
+            connection.execute("VACUUM INTO ?", (path,))
+
     def exists(self) -> bool:
         return Path(self.path).is_file()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
@@ -12,6 +13,9 @@ from tailrace.adaptor.sqlite.comparing import SqliteReadBack
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
 from tailrace.adaptor.sqlite.writer import SqliteWriter
+from tailrace.message import Offset
+
+_VIEW_NAME: Final = "view.db"
 
 
 def _refuse_memory(path: str) -> str:
@@ -40,6 +44,11 @@ class SqliteReaderOptions(ReaderOptions):
 
     def open(self) -> SqliteReader:
         return SqliteReader(self._database(), self.piece_rows, self.pipeline)
+
+    def view_into(self, directory: str) -> SqliteReaderOptions:
+        path = os.path.join(directory, _VIEW_NAME)
+        self._database().copy_into(path)
+        return self.model_copy(update={"path": path})
 
     def probe(self) -> list[Check]:
         return probes.of_source(self._database())
@@ -70,6 +79,10 @@ class SqliteWriterOptions(WriterOptions):
 
     def open_unnoted(self) -> SqliteWriter:
         return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create, unnoted=True)
+
+    def applied_in_view(self, directory: str) -> Offset | None:
+        view = self.model_copy(update={"path": os.path.join(directory, _VIEW_NAME)})
+        return view.open().applied_last()
 
     def read_back(self) -> SqliteReadBack:
         return SqliteReadBack(self._database(), self.key)

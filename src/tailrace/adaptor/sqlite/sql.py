@@ -219,6 +219,7 @@ APPLIED_TABLE: Final = """CREATE TABLE IF NOT EXISTS tailrace_applied(
     consumer TEXT NOT NULL, namespace TEXT NOT NULL, tbl TEXT NOT NULL, "offset" INTEGER NOT NULL,
     PRIMARY KEY(consumer, namespace))"""
 APPLIED: Final = 'SELECT "offset" FROM tailrace_applied WHERE consumer = ? AND namespace = ?'
+APPLIED_LAST: Final = 'SELECT max("offset") FROM tailrace_applied WHERE consumer = ?'
 APPLY: Final = """INSERT INTO tailrace_applied VALUES (?, ?, ?, ?) ON CONFLICT(consumer, namespace)
     DO UPDATE SET tbl = excluded.tbl, "offset" = max("offset", excluded."offset")"""
 NAMESAKE: Final = """SELECT namespace FROM tailrace_applied

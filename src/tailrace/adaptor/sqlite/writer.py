@@ -58,6 +58,16 @@ class SqliteWriter:
         with self._database.reading() as connection:
             return self._applied(connection, namespace)
 
+    def applied_last(self) -> Offset | None:
+        """Up to where anything was applied."""
+        if not self._database.exists():
+            return None
+        with self._database.reading() as connection:
+            if not _has_applied(connection):
+                return None
+            (last,) = connection.execute(sql.APPLIED_LAST, (self._consumer,)).fetchone()
+        return None if last is None else Offset(last)
+
     def prepare(self, target_: Target) -> None:
         namespace = target_.namespace
         table = table_name(namespace)
@@ -132,7 +142,7 @@ class SqliteWriter:
             connection.close()
 
     def _applied(self, connection: sqlite3.Connection, namespace: str) -> Offset | None:
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_applied'").fetchone() is None:
+        if not _has_applied(connection):
             return None
         found = connection.execute(sql.APPLIED, (self._consumer, namespace)).fetchone()
         return Offset(found[0]) if found else None
@@ -182,6 +192,10 @@ _UNREACHABLE = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
 }
+
+
+def _has_applied(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_applied'").fetchone() is not None
 
 
 def _last_noted(connection: sqlite3.Connection) -> int | None:

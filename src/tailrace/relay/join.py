@@ -1,0 +1,144 @@
+"""JOIN, the source's side: a view of the store is taken, its rows are served in chunks, and the newcomer is registered.
+
+1. The log is kept for the newcomer from now on, so that what comes after the view is there when it is asked for.
+2. A view of the store, and the clock that belongs to it: `start`.
+3. Chunks: pieces of the view's tables, in any order, several at a time, again after a cut. They do not change.
+4. Registration, in the log itself, so that all nodes know of the newcomer. The clock then: `stop`.
+5. The messages in (start, stop], its own among them; the clock then: `current`, which may be further.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tailrace.errors import TailraceError
+from tailrace.log.batch import batches_of, encode_frame
+from tailrace.log.frame import Codec
+from tailrace.log.view import LogView
+from tailrace.message import Message, NodeId, Op, now
+from tailrace.relay.names import CLUSTER
+from tailrace.relay.outgoing import Frame, Outgoing, Wish
+from tailrace.relay.request import Joined, Registered
+from tailrace.relay.vclock import Vclock
+
+if TYPE_CHECKING:
+    from tailrace.node.store import Store
+    from tailrace.relay.journal import Journal
+    from tailrace.relay.request import Join
+
+KEEP_S: Final = 3600.0
+"""A join that nobody went on with for so long is forgotten."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """One newcomer."""
+
+    id: str
+    node: NodeId
+    start: Vclock
+    options: Any
+    pieces: list[tuple[str, Any]]
+    is_anonymous: bool = False
+    stop: Vclock | None = None
+    seen_s: float = field(default_factory=time.monotonic)
+
+
+class Joins:
+    """The newcomers of a node, each with its view in a directory of its own."""
+
+    def __init__(self, journal: Journal, store: Store, directory: str) -> None:
+        self._journal = journal
+        self._store = store
+        self._directory = directory
+        self._sessions: dict[str, _Session] = {}
+        self._lock = threading.Lock()
+        shutil.rmtree(directory, ignore_errors=True)  # views of an earlier process: their newcomers begin again
+        os.makedirs(directory, exist_ok=True)
+
+    def begin(self, request: Join) -> Joined:
+        """Steps 2 and 3; step 1 is done. A newcomer that asks again gets another view."""
+        self._forget_old()
+        name = secrets.token_hex(8)
+        directory = os.path.join(self._directory, name)
+        os.makedirs(directory)
+        view = self._store.view(directory)
+        with closing(view.options.open()) as reader:
+            tables = self._store.wanted_tables(reader)
+            pieces = [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
+        session = _Session(name, NodeId(request.node), view.vclock, view.options, pieces, request.is_anonymous)
+        with self._lock:
+            self._sessions[name] = session
+        return Joined(session=name, vclock=view.vclock, chunks=len(pieces))
+
+    def chunk(self, name: str, number: int) -> Iterator[list[Frame]]:
+        """The rows of one chunk."""
+        session = self._find(name)
+        if not 0 <= number < len(session.pieces):
+            what = f"there is no chunk {number}, only {len(session.pieces)}"
+            raise TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
+        namespace, piece = session.pieces[number]
+        with closing(session.options.open()) as reader:
+            for batch in reader.read_copy(namespace, piece):
+                for part in batch.pieces():
+                    session.seen_s = time.monotonic()
+                    yield [encode_frame(part, Codec.LZ4)]
+
+    def register(self, name: str) -> Registered:
+        """Step 4, once; asked again it gives the same answer."""
+        session = self._find(name)
+        with self._lock:
+            if session.stop is None:
+                if not session.is_anonymous:
+                    self._journal.append_local(batches_of([_member(session.node)]))
+                session.stop = self._journal.vclock
+        return Registered(vclock=session.stop)
+
+    def final(self, name: str) -> Iterator[list[Frame]]:
+        """Step 5."""
+        session = self._find(name)
+        if session.stop is None:
+            raise TailraceError("relay.malformed", "the newcomer is not registered yet", hint="register first")
+        going = Outgoing(LogView(self._journal.log.directory), Wish(NodeId(0)), session.start, session.stop)
+        try:
+            for group in going.groups(self._journal.end):
+                yield group
+                if session.stop <= going.vclock:
+                    break
+        finally:
+            going.close()
+        self.end(name)
+
+    def end(self, name: str) -> None:
+        """The newcomer has everything."""
+        with self._lock:
+            self._sessions.pop(name, None)
+        shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+    def _find(self, name: str) -> _Session:
+        with self._lock:
+            session = self._sessions.get(name)
+        if session is None:
+            what = "this join is not known here (any more)"
+            raise TailraceError("relay.join_lost", what, hint="begin again; it does so by itself")
+        session.seen_s = time.monotonic()
+        return session
+
+    def _forget_old(self) -> None:
+        with self._lock:
+            old = [name for name, each in self._sessions.items() if time.monotonic() - each.seen_s > KEEP_S]
+        for name in old:
+            self.end(name)
+
+
+def _member(node: NodeId) -> Message:
+    return Message(Op.INSERT, now(), CLUSTER, {"json": json.dumps({"node": str(node)})})

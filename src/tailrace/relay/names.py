@@ -1,0 +1,13 @@
+"""Namespaces of the relay's own that travel between nodes. All others that are reserved stay where they are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tailrace.namespace import RESERVED
+
+NOOPS: Final = f"{RESERVED}noop"
+"""What stands for messages that a peer does not want."""
+CLUSTER: Final = f"{RESERVED}cluster"
+"""The nodes that belong to the cluster: one message each."""
+TRAVELLING: Final = (NOOPS, CLUSTER)
