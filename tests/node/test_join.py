@@ -19,8 +19,8 @@ from tests.node.shops import Shop, settle
 from tests.relay.nodes import wait_for, wait_until
 
 CLUSTER = str(uuid.UUID(int=9))
-SOME = """INSERT INTO t
-    WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < {}) SELECT value, 'old' FROM n"""
+SOME = """INSERT INTO t WITH RECURSIVE n(value) AS
+    (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < {}) SELECT value, 'old' FROM n"""
 
 
 @pytest.fixture

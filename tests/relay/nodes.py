@@ -16,6 +16,7 @@ from tailrace.relay.applier import Applier, Source, State
 from tailrace.relay.flight import RelayServer
 from tailrace.relay.journal import Journal
 from tailrace.relay.service import Service
+from tailrace.relay.vclock import Vclock
 
 TOKEN = "canary-3f77"
 HEARTBEAT_S = 0.2
@@ -60,7 +61,7 @@ class TestNode:
 
     def follow(self, other: TestNode, *, register: bool = True, token: str = TOKEN) -> Applier:
         if register:
-            other.service.register(self.id)
+            other.service.keep_for(self.id, Vclock())
         source = Source("source", other.location, token)
         applier = Applier(source, self.identity, self.journal, heartbeat_s=self._heartbeat_s)
         self.appliers.append(applier)

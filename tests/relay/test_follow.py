@@ -100,6 +100,17 @@ def test_a_node_that_lost_its_own_messages_gets_them_back(tmp_path: Path, make: 
         assert b.received(b.id) == [(1, 1), (2, 2), (3, 3), (4, 4)]
 
 
+def test_a_node_of_the_cluster_registers_by_itself(make: Make) -> None:
+    """The log is kept for it from what it does not have."""
+    a, b = make("a"), make("b")
+    for number in range(1, 9):
+        a.write(number)
+    applier = b.follow(a, register=False)
+    wait_until(applier, State.FOLLOW)
+    assert b.received(a.id) == [(number, number) for number in range(1, 9)]
+    assert consumer_name(b.id) in a.service.consumers.names()
+
+
 class TestWhatIsRefused:
     def check(self, applier: object, state: State, code: str) -> None:
         wait_for(lambda: applier.progress.error is not None)  # type: ignore[attr-defined]
@@ -114,15 +125,6 @@ class TestWhatIsRefused:
     def test_itself(self, make: Make) -> None:
         a = make("a")
         self.check(a.follow(a), State.OFF, "relay.self")
-
-    def test_who_never_joined(self, make: Make) -> None:
-        a, b = make("a"), make("b")
-        applier = b.follow(a, register=False)
-        wait_for(lambda: applier.progress.error is not None and applier.progress.state is State.LOADING)
-        assert applier.progress.error is not None
-        assert applier.progress.error.code == "relay.unknown_replica"
-        a.service.register(b.id)
-        wait_until(applier, State.FOLLOW)
 
     @pytest.mark.parametrize("token", ["", "wrong"])
     def test_a_wrong_token(self, make: Make, token: str) -> None:
@@ -148,7 +150,7 @@ class Peer:
     """A peer that does what it likes."""
 
     def __init__(self, node: TestNode, vclock: Vclock | None = None, id_: int = 99) -> None:
-        node.service.register(id_)
+        node.service.keep_for(id_, Vclock())
         self.id = id_
         self.client = fl.connect(node.location)
         request = Subscribe(node=id_, cluster=CLUSTER, vclock=vclock or Vclock())

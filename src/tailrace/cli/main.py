@@ -11,7 +11,23 @@ from typing import Annotated
 import typer
 
 from tailrace import __version__
-from tailrace.cli import about, check, demo, doctor, init, log, offset, plan, rebuild, slot, status, uninstall, verify
+from tailrace.cli import (
+    about,
+    check,
+    demo,
+    doctor,
+    init,
+    log,
+    node,
+    offset,
+    plan,
+    rebuild,
+    serve,
+    slot,
+    status,
+    uninstall,
+    verify,
+)
 from tailrace.cli import run as run_command
 from tailrace.cli.report import report_lines, report_object
 from tailrace.errors import Exit, TailraceError
@@ -29,6 +45,7 @@ app = typer.Typer(
 app.add_typer(log.app, name="log")
 app.add_typer(offset.app, name="offset")
 app.add_typer(slot.app, name="slot")
+app.add_typer(node.app, name="node")
 app.command()(init.init)
 app.command()(about.about)
 app.command()(check.check)
@@ -39,6 +56,7 @@ app.command()(status.status)
 app.command()(verify.verify)
 app.command()(rebuild.rebuild)
 app.command()(uninstall.uninstall)
+app.command()(serve.serve)
 app.command()(demo.demo)
 
 

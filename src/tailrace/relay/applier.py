@@ -1,6 +1,6 @@
 """The applier: follows one source, puts what comes into this node's journal, and says so.
 
-    connect → ready → (join) → sync → follow, and back to connect whenever the connection is lost
+    connect → (join) → ready → (register) → sync → follow, and back to connect whenever the connection is lost
 
 What ends it for good and what is only waited for is in `RETRIED`.
 """
@@ -22,7 +22,7 @@ from tailrace.message import Micros, now
 from tailrace.relay import flight
 from tailrace.relay.flight import HEARTBEAT_S, SILENCE
 from tailrace.relay.journal import span_of
-from tailrace.relay.request import Ack, Heartbeat, Subscribe, Subscribed
+from tailrace.relay.request import Ack, Heartbeat, Register, Subscribe, Subscribed
 from tailrace.relay.vclock import Vclock
 from tailrace.relay.wire import Unpacker
 
@@ -47,6 +47,7 @@ class State(StrEnum):
     CONNECT = "connect"
     READY = "ready"
     JOIN = "join"
+    REGISTER = "register"
     SYNC = "sync"
     """It gets what it missed."""
     FOLLOW = "follow"
@@ -79,12 +80,16 @@ class Source:
 
     name: str
     location: str
-    token: str
-    tls: bytes | None = None
+    token: str = field(repr=False)
+    ca: bytes | None = field(default=None, repr=False)
     """The certificates that are trusted, when the connection is encrypted."""
+    certificate: bytes | None = field(default=None, repr=False)
+    """What this node shows a source that wants to see one, and its key."""
+    key: bytes | None = field(default=None, repr=False)
 
     def client(self) -> fl.FlightClient:
-        return fl.FlightClient(self.location, tls_root_certs=self.tls)  # type: ignore[arg-type]  # it wants bytes
+        tls: Any = {"tls_root_certs": self.ca, "cert_chain": self.certificate, "private_key": self.key}
+        return fl.FlightClient(self.location, **{name: value for name, value in tls.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +180,20 @@ class Applier:
                 what = f"the source is of cluster {ballot.cluster}, this node of {self._identity.cluster}"
                 raise TailraceError("relay.wrong_cluster", what, hint="name a source of this node's cluster")
             self._become(State.READY, None)
-            self._subscribe(client)
+            try:
+                self._subscribe(client)
+            except (TailraceError, fl.FlightError, pa.ArrowException) as error:
+                if flight.ours(error).code != "relay.unknown_replica":
+                    raise
+                self._register(client)
+                self._subscribe(client)
+
+    def _register(self, client: fl.FlightClient) -> None:
+        """Make the source keep its log for this node."""
+        self._become(State.REGISTER, None)
+        cluster = self._identity.cluster or ""
+        request = Register(node=self._identity.node, cluster=cluster, vclock=self._journal.vclock)
+        list(client.do_action(fl.Action(flight.REGISTER, request.packed()), flight.options(self.source.token)))
 
     def _subscribe(self, client: fl.FlightClient) -> None:
         since = self._journal.vclock

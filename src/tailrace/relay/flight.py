@@ -16,13 +16,25 @@ import pyarrow.flight as fl
 from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
 from tailrace.message import now
-from tailrace.relay.request import Ack, Ballot, Chunk, FinalRows, Heartbeat, Join, Register, Subscribe, read_wish
+from tailrace.relay.request import (
+    Ack,
+    Ballot,
+    Chunk,
+    FinalRows,
+    Finish,
+    Heartbeat,
+    Join,
+    Register,
+    Subscribe,
+    read_wish,
+)
 from tailrace.relay.service import Service
 from tailrace.relay.wire import SCHEMA, all_packed, packed
 
 VOTE: Final = "vote"
 ACK: Final = "ack"
 JOIN: Final = "join"
+FINISH: Final = "finish"
 REGISTER: Final = "register"
 HEARTBEAT_S: Final = 1.0
 SILENCE: Final = 4
@@ -68,8 +80,10 @@ class RelayServer(fl.FlightServerBase):
                     self._service.acknowledge(Ack.read(said))
                 case "join":
                     yield self._service.join(Join.read(said)).packed()
+                case "finish":
+                    yield self._service.finish(Finish.read(said)).packed()
                 case "register":
-                    yield self._service.finish(Register.read(said)).packed()
+                    self._service.register(Register.read(said))
                 case _:
                     what = f"action {action.type[:40]!r} is unknown"
                     raise TailraceError("relay.malformed", what, hint="use a newer release")
@@ -161,6 +175,8 @@ def vote(client: fl.FlightClient, timeout_s: float) -> Ballot:
 
 def ours(error: BaseException) -> TailraceError:
     """What an error of Flight means: what the other end said, or that it is not there."""
+    if isinstance(error, TailraceError):
+        return error
     said = getattr(error, "extra_info", None)
     if said:
         try:

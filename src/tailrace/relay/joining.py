@@ -21,7 +21,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, decode_body
 from tailrace.relay import flight
 from tailrace.relay.outgoing import Frame
-from tailrace.relay.request import Chunk, FinalRows, Join, Joined, Register, Registered
+from tailrace.relay.request import Chunk, FinalRows, Finish, Join, Joined, Registered
 from tailrace.relay.wire import SCHEMA, Unpacker
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Joining:
         joined = self._resumed() or self._begin(client)
         try:
             self._fetch(client, joined)
-            answer = self._act(client, flight.REGISTER, Register(session=joined.session))
+            answer = self._act(client, flight.FINISH, Finish(session=joined.session))
             registered = Registered.read(answer)
             final = list(self._groups(client, FinalRows(session=joined.session)))
         except TailraceError as error:

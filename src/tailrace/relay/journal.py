@@ -39,8 +39,8 @@ class Journal:
         self.log = log
         self.node = node
         self._turn = threading.Lock()
-        self._view = LogView(log.directory)
-        self._vclock = stored_clock(log.directory).joined(clock_of(self._view))
+        self.view = LogView(log.directory)
+        self._vclock = stored_clock(log.directory).joined(clock_of(self.view))
 
     @property
     def vclock(self) -> Vclock:
@@ -50,7 +50,7 @@ class Journal:
     @property
     def end(self) -> Offset:
         """Where the log ends for those who read it."""
-        return self._view.head().next_offset
+        return self.view.head().next_offset
 
     def append_local(self, batches: Iterable[Batch], beside: Sequence[Batch] = ()) -> Vclock:
         """Append what happened here as one group. The batches' own lsn give its order; they get the node's numbers.

@@ -99,10 +99,18 @@ class FinalRows(Paper):
     final: Literal[True] = True
 
 
-class Register(Paper):
+class Finish(Paper):
     """The newcomer has all rows of the view."""
 
     session: SessionName
+
+
+class Register(Paper):
+    """A node of the cluster wants to follow another one than before: the log is to be kept for it from its clock on."""
+
+    node: Node
+    cluster: ClusterId
+    vclock: Clock
 
 
 class Registered(Paper):

@@ -14,12 +14,13 @@ from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers
 from tailrace.message import NodeId
 from tailrace.namespace import namespace_pattern
-from tailrace.relay.outgoing import Frame, Wish
+from tailrace.relay.outgoing import Frame, Wish, first_missing
 from tailrace.relay.request import (
     Ack,
     Ballot,
     Chunk,
     FinalRows,
+    Finish,
     Join,
     Joined,
     Register,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tailrace.node.identity import Identity
     from tailrace.relay.join import Joins
     from tailrace.relay.journal import Journal
+    from tailrace.relay.vclock import Vclock
 
 
 class Service:
@@ -61,16 +63,11 @@ class Service:
     @contextmanager
     def subscribe(self, request: Subscribe) -> Iterator[tuple[Subscribed, Subscription]]:
         """One peer that follows, for as long as the body lasts."""
-        cluster = self._ready()
-        if request.node == self.identity.node:
-            raise TailraceError("relay.self", "a node cannot follow itself", hint="name another source")
-        if request.cluster != cluster:
-            what = f"the peer belongs to cluster {request.cluster}, this node to {cluster}"
-            raise TailraceError("relay.wrong_cluster", what, hint="name a source of the same cluster")
+        cluster = self._check_peer(request.node, request.cluster)
         name = consumer_name(request.node)
         if name not in self.consumers.names():
             what = f"replica {request.node} is not registered here"
-            raise TailraceError("relay.unknown_replica", what, hint="join first")
+            raise TailraceError("relay.unknown_replica", what, hint="register first")
         wish = Wish(
             peer=request.peer,
             without=frozenset(NodeId(origin) for origin in request.without),
@@ -91,13 +88,13 @@ class Service:
         if request.node == self.identity.node:
             raise TailraceError("relay.self", "a node cannot join itself", hint="name another source")
         joins = self._joining()
-        self.register(request.node)
+        self.keep_for(request.node)
         return joins.begin(request)
 
     def chunk(self, request: Chunk) -> Iterator[list[Frame]]:
         return self._joining().chunk(request.session, request.chunk)
 
-    def finish(self, request: Register) -> Registered:
+    def finish(self, request: Finish) -> Registered:
         """A newcomer has all rows of the view."""
         return self._joining().register(request.session)
 
@@ -112,9 +109,24 @@ class Service:
             raise TailraceError("relay.unknown_replica", what, hint="subscribe first")
         subscription.acknowledge(ack.vclock)
 
-    def register(self, node: int) -> None:
-        """From now on the log is kept for this replica, from what it will need."""
-        self.consumers.register(consumer_name(node), start=self.journal.end, exist_ok=True)
+    def register(self, request: Register) -> None:
+        """A node that joined elsewhere will follow: the log is kept for it from what it does not have."""
+        self._check_peer(request.node, request.cluster)
+        self.keep_for(request.node, request.vclock)
+
+    def keep_for(self, node: int, vclock: Vclock | None = None) -> None:
+        """From now on the log is kept for this replica, from a clock on or from now."""
+        start = self.journal.end if vclock is None else first_missing(self.journal.view, vclock)
+        self.consumers.register(consumer_name(node), start=start, exist_ok=True)
+
+    def _check_peer(self, node: int, theirs: str) -> str:
+        cluster = self._ready()
+        if node == self.identity.node:
+            raise TailraceError("relay.self", "a node cannot follow itself", hint="name another source")
+        if theirs != cluster:
+            what = f"the peer belongs to cluster {theirs}, this node to {cluster}"
+            raise TailraceError("relay.wrong_cluster", what, hint="name a source of the same cluster")
+        return cluster
 
     def _joining(self) -> Joins:
         if self._joins is None:

@@ -1,0 +1,74 @@
+"""How a node is doing, as it says itself in a file beside its log, about once a second."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tailrace.errors import Place, TailraceError
+from tailrace.log.lock import WRITER_LOCK_NAME, holder_of
+from tailrace.message import now
+
+if TYPE_CHECKING:
+    from tailrace.node.node import Node
+
+NAME: Final = "status.json"
+
+
+def write_status(node: Node, directory: str) -> None:
+    """Say how the node is doing. Nobody depends on it, so it need not survive a power cut."""
+    path = os.path.join(directory, NAME)
+    draft = f"{path}.new"
+    with open(draft, "w", encoding="utf-8") as stream:
+        json.dump(told(node), stream)
+    os.replace(draft, path)
+
+
+def told(node: Node) -> dict[str, Any]:
+    """Everything there is to know, as plain JSON."""
+    passed_s = time.monotonic()
+    return {
+        "at_us": now(),
+        "node": str(node.identity.node),
+        "cluster": node.identity.cluster,
+        "vclock": node.vclock.encode(),
+        "port": node.port,
+        "sources": {
+            name: {
+                "state": progress.state.value,
+                "error": None if progress.error is None else progress.error.encode(),
+                "vclock": progress.source_clock.encode(),
+                "behind": _behind(progress.source_clock, node.vclock),
+                "lag_s": progress.lag_s,
+                "age_s": passed_s - progress.seen_s if progress.seen_s else None,
+            }
+            for name, progress in node.progress().items()
+        },
+        "peers": [
+            {"node": str(peer.node), "vclock": peer.acknowledged.encode(), "behind": peer.behind}
+            for peer in node.peers()
+        ],
+    }
+
+
+def read_status(directory: str) -> dict[str, Any]:
+    """What a node last said, and whether it still runs (`is_running`)."""
+    path = os.path.join(directory, NAME)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            found: dict[str, Any] = json.load(stream)
+    except FileNotFoundError:
+        what = f"no node has ever run in {directory}"
+        raise TailraceError("input.invalid", what, hint="tailrace serve NODE.yml") from None
+    except ValueError as error:
+        what = f"what the node said cannot be read: {error}"
+        raise TailraceError("log.corrupt", what, place=Place(path), hint="look again in a moment") from error
+    is_running = holder_of(os.path.join(directory, "log", WRITER_LOCK_NAME)) is not None
+    return {**found, "is_running": is_running, "age_s": max(0.0, (now() - found["at_us"]) / 1_000_000)}
+
+
+def _behind(theirs: Mapping[Any, int], ours: Mapping[Any, int]) -> int:
+    return sum(max(0, lsn - ours[origin]) for origin, lsn in theirs.items())
