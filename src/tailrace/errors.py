@@ -72,6 +72,7 @@ CODES: Final[dict[str, Exit]] = {
     "relay.duplicate": Exit.RUNTIME,
     "relay.join_lost": Exit.RUNTIME,
     "relay.no_snapshot": Exit.RUNTIME,
+    "relay.not_empty": Exit.INPUT,
     "relay.loading": Exit.RUNTIME,
     "relay.no_rights": Exit.INPUT,
     "relay.unreachable": Exit.ENVIRONMENT,

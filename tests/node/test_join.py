@@ -48,7 +48,6 @@ def newcomer(stack: ExitStack, directory: Path, name: str = "b") -> Shop:
 
 def test_a_newcomer_gets_all(stack: ExitStack, tmp_path: Path) -> None:
     a, b = source(stack, tmp_path), newcomer(stack, tmp_path)
-    b.run("INSERT INTO t VALUES (7777, 'of another life')")
     applier = b.join(a)
     wait_until(applier, State.FOLLOW)
     settle([a, b])
@@ -58,6 +57,23 @@ def test_a_newcomer_gets_all(stack: ExitStack, tmp_path: Path) -> None:
     a.run("DELETE FROM t WHERE id = 3", "INSERT INTO t VALUES (5000, 'later')")
     settle([a, b])
     assert b.rows() == a.rows()
+
+
+def test_rows_of_its_own_are_not_lost(stack: ExitStack, tmp_path: Path) -> None:
+    """Unless it is asked for: then they are replaced, and what happened to them is no news."""
+    a, b = source(stack, tmp_path), newcomer(stack, tmp_path)
+    b.run("INSERT INTO t VALUES (7777, 'of another life')")
+    applier = b.join(a)
+    wait_until(applier, State.STOPPED)
+    assert applier.progress.error is not None
+    assert applier.progress.error.code == "relay.not_empty"
+    assert b.rows() == [(7777, "of another life")]
+    assert b.identity.cluster is None
+    b.store._replaces = True
+    wait_until(b.join(a), State.FOLLOW)
+    settle([a, b])
+    assert b.rows() == a.rows()
+    assert (7777, "of another life") not in a.rows()
 
 
 def test_its_registration_is_in_the_log(stack: ExitStack, tmp_path: Path) -> None:

@@ -83,6 +83,10 @@ class Batch:
             yield from self.slice(start, step).pieces()
 
 
+_ALIGNED_BYTES: Final = 8
+"""Columns that are not stored compressed are used where they are, and Arrow wants them at such places."""
+
+
 def batch_of(
     namespace: str,
     data: pa.RecordBatch | pa.StructArray,
@@ -172,7 +176,10 @@ def encode_frame(batch: Batch, codec: Codec) -> tuple[Head, pa.Buffer]:
 
 def decode_body(body: Any) -> pa.RecordBatch:
     """The rows of a body whose checksum was right. Raises pyarrow's own error when it is no Arrow stream."""
-    with ipc.open_stream(body, options=_READ_OPTIONS) as stream:
+    buffer: Any = pa.py_buffer(body)
+    if buffer.address % _ALIGNED_BYTES:
+        buffer = pa.py_buffer(buffer.to_pybytes())
+    with ipc.open_stream(buffer, options=_READ_OPTIONS) as stream:
         return stream.read_next_batch()
 
 

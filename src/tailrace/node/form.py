@@ -19,7 +19,7 @@ from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
 
 PORT: Final = 4700
-_OWN_KEYS: Final = ["namespace"]
+_OWN_KEYS: Final = ["namespace", "replace"]
 
 
 def _address(value: str) -> str:
@@ -111,6 +111,8 @@ class StoreSpec:
     reading: ReaderOptions
     writing: WriterOptions
     namespace: Any
+    replaces: bool
+    """Whether rows that its tables have when the node joins are thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,13 @@ class NodeSpec:
     store: StoreSpec | None
 
 
-class _StoreForm(Options):
+class StoreForm(Options):
+    """What can be said about a store beside its adaptor's options."""
+
     namespace: NamespacePattern = EVERYTHING
+    """Replicate the tables in whose namespaces this regular expression is found."""
+    replace: bool = False
+    """When the node joins, throw away the rows that its tables have; otherwise it does not join with any."""
 
 
 def assemble(said: Any, base: str) -> tuple[NodeSpec | None, list[Problem]]:
@@ -142,7 +149,7 @@ def _store(parts: Parts, said: Any) -> StoreSpec | None:
     if not isinstance(said, Mapping):
         parts.add(path, "should be a mapping with an adaptor in it, such as `sqlite: {path: shop.db}`")
         return None
-    own: _StoreForm | None = parts.options(_StoreForm, {k: v for k, v in said.items() if k in _OWN_KEYS}, path)
+    own: StoreForm | None = parts.options(StoreForm, {k: v for k, v in said.items() if k in _OWN_KEYS}, path)
     adaptor = parts.adaptor(said, path, _OWN_KEYS)
     if adaptor is None or own is None:
         return None
@@ -157,7 +164,7 @@ def _store(parts: Parts, said: Any) -> StoreSpec | None:
     writing = parts.options(adaptor.writer, _of(given, adaptor.writer), at)
     if reading is None or writing is None:
         return None
-    return StoreSpec(adaptor.name, reading, writing, own.namespace)
+    return StoreSpec(adaptor.name, reading, writing, own.namespace, own.replace)
 
 
 def _of(given: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from tailrace.deliver.contract import Clearing
+from tailrace.deliver.contract import Clearing, Writer
 from tailrace.deliver.evolution import Evolution
 from tailrace.deliver.messages import Messages, messages_of
 from tailrace.deliver.task import write
@@ -36,7 +36,6 @@ from tailrace.source.contract import Position, Reader, Table, check_position
 
 if TYPE_CHECKING:
     from tailrace.adaptor.options import ReaderOptions, WriterOptions
-    from tailrace.deliver.contract import Writer
     from tailrace.relay.journal import Journal
 
 CONSUMER: Final = "_store"
@@ -50,11 +49,21 @@ class ViewableSource(Protocol):
         """Put a view of this moment into an empty directory: options of a reader that sees only it."""
 
 
+class NodeWriter(Writer, Clearing, Protocol):
+    """A writer of a node's own store."""
+
+    def applied_last(self) -> Offset | None:
+        """Up to where anything was applied, None when nothing ever was."""
+
+    def has_rows(self, namespace: str) -> bool:
+        """Whether the table of a namespace has any, as of the transaction that is open."""
+
+
 @runtime_checkable
 class NodeStorage(Protocol):
     """Options of a writer that can write beside a reader of the same database, which does not take it for news."""
 
-    def open_unnoted(self) -> Writer:
+    def open_unnoted(self) -> NodeWriter:
         """A writer whose rows are not noted as changes of the database's own."""
 
     def applied_in_view(self, directory: str) -> Offset | None:
@@ -73,7 +82,13 @@ class Store:
     """One database. `capture` and `apply` are for one thread."""
 
     def __init__(
-        self, reading: ReaderOptions, writing: WriterOptions, journal: Journal, namespace: re.Pattern[str]
+        self,
+        reading: ReaderOptions,
+        writing: WriterOptions,
+        journal: Journal,
+        namespace: re.Pattern[str],
+        *,
+        replaces: bool = False,
     ) -> None:
         if not isinstance(writing, NodeStorage) or not isinstance(reading, ViewableSource):
             what = f"{writing.where()} cannot be the store of a node"
@@ -83,6 +98,7 @@ class Store:
         self._turn = threading.Lock()
         self._journal = journal
         self._namespace = namespace
+        self._replaces = replaces
         self._reader = reading.open()
         self._progress = load_progress(LogReader(journal.log.directory))
         self._evolution = Evolution(SchemaPolicy.EVOLVE)
@@ -139,13 +155,17 @@ class Store:
         return [table for table in reader.tables() if self._namespace.search(table.namespace)]
 
     def load(self, batches: Iterable[Batch]) -> int:
-        """Put rows in place of what the tables had, all at once. What happened to these is forgotten."""
+        """Fill the tables, all at once. Rows that are there already are only replaced if they came in this way before,
+        or if that was asked for."""
         writer = self._storage.open_unnoted()
         count = 0
         try:
-            if isinstance(writer, Clearing):
-                for table in self.wanted_tables(self._reader):
-                    writer.clear(table.namespace)
+            is_ours = self._replaces or writer.applied_last() is not None
+            for table in self.wanted_tables(self._reader):
+                if not is_ours and writer.has_rows(table.namespace):
+                    what = f"{table.namespace} has rows, and a newcomer begins with those of its source"
+                    raise TailraceError("relay.not_empty", what, hint="empty it, or say `replace: true` at `store`")
+                writer.clear(table.namespace)
             for batch in batches:
                 messages = _messages(batch, count)
                 admitted = self._evolution.admit(messages)

@@ -111,7 +111,7 @@ class Joining:
                 for batch in stream:
                     for group in unpacker.groups(batch):
                         for head, body in group:
-                            yield Batch(head.namespace, decode_body(bytes(body)), head.mode)  # Arrow wants it aligned
+                            yield Batch(head.namespace, decode_body(body), head.mode)
 
     def _groups(self, client: fl.FlightClient, wish: FinalRows) -> Iterator[list[Frame]]:
         unpacker = Unpacker()

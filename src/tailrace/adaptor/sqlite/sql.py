@@ -138,6 +138,10 @@ _NOW: Final = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
 """Microseconds since 1970, in the SQL of old SQLite versions too."""
 
 
+def any_row(table: str) -> str:
+    return f"SELECT 1 FROM {name(table)} LIMIT 1"
+
+
 def delete_all(table: str) -> str:
     return f"DELETE FROM {name(table)}"
 

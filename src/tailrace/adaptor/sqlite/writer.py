@@ -120,6 +120,12 @@ class SqliteWriter:
                 connection.execute(sql.delete_all(found.delete_from))
                 self._written[namespace] = found.table
 
+    def has_rows(self, namespace: str) -> bool:
+        connection = self._begin()
+        with self._database.errors():
+            found = target.find(connection, table_name(namespace), ())
+            return found is not None and connection.execute(sql.any_row(found.table)).fetchone() is not None
+
     def commit(self, upto: Offset) -> None:
         connection = self._connection
         if connection is None or not connection.in_transaction:
