@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -23,7 +24,7 @@ def serve(file: NodeArgument) -> None:
     from tailrace.pipeline.shutdown import Shutdown
 
     def say(text: str) -> None:
-        print(printable(text), flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
     shutdown = Shutdown()
     with shutdown.listening(say, _CLOSING_S), Node(spec, say) as node:
