@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -74,3 +75,67 @@ def test_a_store_that_comes_back(shops: list[Shop]) -> None:
     b.open_store()
     settle(shops)
     assert a.rows() == b.rows() == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_write_the_same_rows_and_agree_in_the_end(shops: list[Shop], seed: int) -> None:
+    """Inserts, updates, deletes and rows that move to another key, by all at once, seen by each in another order."""
+    chosen = random.Random(seed)
+    for number in range(60):
+        shop = chosen.choice(shops)
+        id_, other = chosen.randrange(6), chosen.randrange(6)
+        shop.run(
+            chosen.choice(
+                [
+                    f"INSERT OR REPLACE INTO t VALUES ({id_}, 'row {number}')",
+                    f"UPDATE t SET word = 'row {number}' WHERE id = {id_}",
+                    f"DELETE FROM t WHERE id = {id_}",
+                    f"UPDATE OR REPLACE t SET id = {other} WHERE id = {id_}",
+                ]
+            )
+        )
+        if chosen.random() < 0.5:
+            chosen.choice(shops).store.capture()
+        if chosen.random() < 0.5:
+            chosen.choice(shops).turn()
+    settle(shops)
+    assert [shop.rows() for shop in shops] == [shops[0].rows()] * 3
+    versions = "SELECT * FROM tailrace_version ORDER BY namespace, key"
+    assert [shop.rows(versions) for shop in shops] == [shops[0].rows(versions)] * 3
+
+
+def test_the_later_write_stays(shops: list[Shop]) -> None:
+    a, b, _ = shops
+    a.run("INSERT INTO t VALUES (1, 'first')")
+    settle(shops)
+    a.run("UPDATE t SET word = 'earlier' WHERE id = 1")
+    a.store.capture()
+    b.run("UPDATE t SET word = 'later' WHERE id = 1")  # it does not know of the other yet, or at least has not seen it
+    b.store.capture()
+    settle(shops)
+    assert [shop.rows() for shop in shops] == [[(1, "later")]] * 3
+
+
+def test_what_users_write_while_something_is_applied_is_not_overwritten(shops: list[Shop]) -> None:
+    """What came from elsewhere is older than what they write when it is there and not applied yet."""
+    a, b, _ = shops
+    a.run("INSERT INTO t VALUES (1, 'from a')")
+    a.store.capture()
+    wait_for(lambda: b.journal.vclock[NodeId(a.id)] == 1)
+    b.run("INSERT INTO t VALUES (1, 'by a user of b')")
+    b.store.apply()
+    assert b.rows() == [(1, "by a user of b")]
+    settle(shops)
+    assert [shop.rows() for shop in shops] == [[(1, "by a user of b")]] * 3
+
+
+def test_a_deleted_row_is_not_brought_back_by_an_older_change(shops: list[Shop]) -> None:
+    a, b, _ = shops
+    a.run("INSERT INTO t VALUES (1, 'x')")
+    settle(shops)
+    a.run("UPDATE t SET word = 'changed' WHERE id = 1")
+    a.store.capture()
+    b.run("DELETE FROM t WHERE id = 1")
+    b.store.capture()
+    settle(shops)
+    assert [shop.rows() for shop in shops] == [[]] * 3

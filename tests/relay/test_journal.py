@@ -103,3 +103,20 @@ def test_batches_keep_everything_else(tmp_path: Path) -> None:
     assert frame.head.origin == HERE
     assert frame.rows().column("data").to_pylist() == [{"n": 5}, {"n": 6}]
     assert frame.rows().column("timestamp").cast(pa.int64()).to_pylist() == [5, 6]
+
+
+def test_what_happens_here_is_later_than_what_is_known_here(tmp_path: Path) -> None:
+    """Though another node's clock is far ahead, also after a restart."""
+    ahead = 10**15
+    with CommitLog.open(tmp_path) as log:
+        journal = Journal(log, HERE)
+        journal.append_group(group(1))
+        (batch,) = batches_of([Message(Op.INSERT, Micros(ahead), "main.t", {"n": 2}, lsn=Lsn(2), origin=THERE)])
+        journal.append_group([encode_frame(batch, Codec.LZ4)])
+        journal.append_local(batches_of([message(5), message(6)]))
+    with CommitLog.open(tmp_path) as log:
+        Journal(log, HERE).append_local(batches_of([message(7)]))
+    times = [e.message.timestamp for e in LogReader(tmp_path).entries() if e.message.origin == HERE]
+    assert times[0] > ahead
+    assert times == sorted(times)
+    assert times[-1] > times[0]

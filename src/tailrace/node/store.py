@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from tailrace.deliver.evolution import Evolution
 from tailrace.deliver.messages import Messages, messages_of
 from tailrace.deliver.task import write
 from tailrace.errors import TailraceError
+from tailrace.limits import MIB
 from tailrace.log.batch import Batch, key_of
 from tailrace.log.consumers import Consumers
 from tailrace.log.cursor import Cursor
@@ -30,15 +31,22 @@ from tailrace.log.session import ConsumerSession
 from tailrace.message import Lsn, NodeId, Offset, now
 from tailrace.namespace import RESERVED
 from tailrace.pipeline.spec import SchemaPolicy
+from tailrace.relay.names import VERSIONS
 from tailrace.relay.vclock import LOCAL, Vclock
 from tailrace.source.bookmark import bookmark, load_progress
 from tailrace.source.contract import Position, Reader, Table, check_position
+from tailrace.source.rows import inserted
 
 if TYPE_CHECKING:
     from tailrace.adaptor.options import ReaderOptions, WriterOptions
     from tailrace.relay.journal import Journal
 
 CONSUMER: Final = "_store"
+VersionRow = tuple[str, str, int, str, int]
+"""Namespace, key, timestamp, origin and lsn of the message that wrote a row last."""
+_VERSION_FIELDS: Final = ("namespace", "key", "at", "origin", "lsn")
+_MERGE_BYTES: Final = 64 * MIB
+_TRIES: Final = 20
 
 
 @runtime_checkable
@@ -58,6 +66,18 @@ class NodeWriter(Writer, Clearing, Protocol):
     def has_rows(self, namespace: str) -> bool:
         """Whether the table of a namespace has any, as of the transaction that is open."""
 
+    def is_captured(self, position: Position) -> bool:
+        """Whether all that happened in the database is before a position of its reader. Until `commit` it stays so."""
+
+    def judge(self, messages: Messages) -> Judgement:
+        """What each message is against the rows that are there."""
+
+    def note_versions(self, messages: Messages) -> None:
+        """Remember which messages wrote their rows last, as far as they are newer than what is known."""
+
+    def put_versions(self, rows: Iterable[VersionRow]) -> None:
+        """Remember what a source knows."""
+
 
 @runtime_checkable
 class NodeStorage(Protocol):
@@ -69,6 +89,25 @@ class NodeStorage(Protocol):
     def applied_in_view(self, directory: str) -> Offset | None:
         """Up to which offset a view has what was applied."""
 
+    def versions_in_view(self, directory: str) -> Iterator[list[VersionRow]]:
+        """Which messages wrote the rows of a view last, many at a time."""
+
+
+class Judgement(Protocol):
+    """Of each message of a batch."""
+
+    @property
+    def is_newer(self) -> list[bool]:
+        """Whether it is newer than the row that it writes."""
+
+    @property
+    def may_move(self) -> list[bool]:
+        """Whether it is newer than the row that it moves away from."""
+
+    @property
+    def is_of_others(self) -> list[bool]:
+        """Whether the row that it writes was last written by another origin."""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -76,6 +115,7 @@ class View:
 
     options: ReaderOptions
     vclock: Vclock
+    versions: Callable[[], Iterator[Batch]]
 
 
 class Store:
@@ -105,11 +145,10 @@ class Store:
         consumers = Consumers(journal.log.directory)
         consumers.register(CONSUMER, exist_ok=True)
         self._session = ConsumerSession(consumers, CONSUMER)
-        self._cursor = Cursor(LogReader(journal.log.directory).view, self._session.resume_offset, EVERYTHING)
+        self._next = self._session.resume_offset
         self._begin()
 
     def close(self) -> None:
-        self._cursor.close()
         self._session.close()
         self._reader.close()
 
@@ -126,7 +165,8 @@ class Store:
                 self._capture(viewed.position())
             own = self._journal.vclock[self._journal.node]
         applied = self._storage.applied_in_view(directory)
-        return View(options, clock_at(self._journal, applied).advanced(self._journal.node, own))
+        vclock = clock_at(self._journal, applied).advanced(self._journal.node, own)
+        return View(options, vclock, lambda: map(_version_batch, self._storage.versions_in_view(directory)))
 
     def _capture(self, upto: Position) -> int:
         old = self._progress
@@ -141,14 +181,62 @@ class Store:
         return sum(len(batch) for batch in batches)
 
     def apply(self) -> int:
-        """Write what came from elsewhere into the database, group by group; says how many messages."""
+        """Bring the database up to the journal: what is newer than its rows is written; says how many messages were."""
+        for _ in range(_TRIES):
+            with self._turn:
+                written = self._merge()
+            if written is not None:
+                return written
+            self.capture()
+        return 0  # others write all the time; the next turn tries again
+
+    def _merge(self) -> int | None:
+        """Some groups in one transaction, each whole. None when the database has news of its own, to be captured first:
+        only then is it known what is newer."""
+        end = self._journal.end
+        if self._next >= end:
+            return 0
+        writer = self._storage.open_unnoted()
+        cursor = Cursor(self._journal.view, self._next, EVERYTHING)
         count = 0
-        for group in self._groups():
-            frames = [frame for frame in group if self._is_foreign(frame)]
-            if frames:
-                count += self._apply(frames, Offset(group[-1].head.end - 1))
-            self._session.commit(group[-1].head.end - 1)
+        try:
+            if not writer.is_captured(self._progress.position or {}):
+                return None
+            for frame in _some_groups(cursor.advance(end)):
+                if self._is_data(frame):
+                    count += self._write(writer, self._unapplied(writer, frame))
+            writer.commit(Offset(cursor.next_offset - 1))
+            self._next = cursor.next_offset
+        finally:
+            cursor.close()
+            with suppress(TailraceError):
+                writer.close()
+        self._session.commit(self._next - 1)
         return count
+
+    def _write(self, writer: NodeWriter, messages: Messages) -> int:
+        """Write what is newer than what is there. Rows of the database's own are there already, unless others' took
+        their place in the meantime."""
+        if not len(messages) or not messages.key:
+            return self._put(writer, messages) if messages.origin != self._journal.node else 0
+        judged = writer.judge(messages)
+        is_wanted: list[bool] = judged.is_newer
+        if messages.origin == self._journal.node:
+            is_wanted = [each and others for each, others in zip(is_wanted, judged.is_of_others, strict=True)]
+        wanted = _staying(messages, judged.may_move).filter(pa.array(is_wanted, pa.bool_()))
+        writer.note_versions(messages)
+        return self._put(writer, wanted)
+
+    def _put(self, writer: NodeWriter, messages: Messages) -> int:
+        if len(messages):
+            admitted = self._evolution.admit(messages)
+            write(writer, self._evolution.known[messages.namespace], admitted)
+        return len(messages)
+
+    def _unapplied(self, writer: NodeWriter, frame: SelectedFrame) -> Messages:
+        messages = messages_of(frame)
+        applied = writer.applied(messages.namespace)
+        return messages if applied is None else messages.after(applied)
 
     def wanted_tables(self, reader: Reader) -> list[Table]:
         """The tables that are replicated."""
@@ -167,6 +255,9 @@ class Store:
                     raise TailraceError("relay.not_empty", what, hint="empty it, or say `replace: true` at `store`")
                 writer.clear(table.namespace)
             for batch in batches:
+                if batch.namespace == VERSIONS:
+                    writer.put_versions(_version_rows(batch))
+                    continue
                 messages = _messages(batch, count)
                 admitted = self._evolution.admit(messages)
                 write(writer, self._evolution.known[messages.namespace], admitted)
@@ -192,42 +283,29 @@ class Store:
         old, self._progress = self._progress, replace(self._progress, position=position)
         self._journal.log.append(list(bookmark(old, self._progress, now())))
 
-    def _groups(self) -> Iterator[list[SelectedFrame]]:
-        group: list[SelectedFrame] = []
-        for frame in self._cursor.advance(self._journal.end):
-            group.append(frame)
-            if frame.head.closes_group:
-                yield group
-                group = []
-
-    def _is_foreign(self, frame: SelectedFrame) -> bool:
+    def _is_data(self, frame: SelectedFrame) -> bool:
         head = frame.head
-        is_ours = head.origin in (LOCAL, self._journal.node) or head.namespace.startswith(RESERVED)
+        is_ours = head.origin == LOCAL or head.namespace.startswith(RESERVED)
         return not is_ours and self._namespace.search(head.namespace) is not None
 
-    def _apply(self, frames: list[SelectedFrame], upto: Offset) -> int:
-        """One group in one transaction: whole or not at all."""
-        writer = self._storage.open_unnoted()
-        count = 0
-        try:
-            for messages in self._new(writer, frames):
-                admitted = self._evolution.admit(messages)
-                write(writer, self._evolution.known[messages.namespace], admitted)
-                count += len(admitted)
-            writer.commit(upto)
-        finally:
-            with suppress(TailraceError):
-                writer.close()
-        return count
 
-    def _new(self, writer: Writer, frames: list[SelectedFrame]) -> Iterator[Messages]:
-        """What the database does not have yet."""
-        for frame in frames:
-            messages = messages_of(frame)
-            applied = writer.applied(messages.namespace)
-            left = messages if applied is None else messages.after(applied)
-            if len(left):
-                yield left
+def _some_groups(frames: Iterator[SelectedFrame]) -> Iterator[SelectedFrame]:
+    """Frames, up to the end of the group with which they are enough for one transaction."""
+    size = 0
+    for frame in frames:
+        yield frame
+        size += frame.head.body_bytes
+        if frame.head.closes_group and size >= _MERGE_BYTES:
+            return
+
+
+def _staying(messages: Messages, may_move: list[bool]) -> Messages:
+    """Messages without what they say of rows that are newer than they are."""
+    before = messages.before
+    if before is None or all(may_move):
+        return messages
+    places: Any = pa.array([at if moves else None for at, moves in enumerate(may_move)], pa.int64())
+    return messages.with_column("before", before.take(places))
 
 
 def clock_at(journal: Journal, applied: Offset | None) -> Vclock:
@@ -243,3 +321,14 @@ def clock_at(journal: Journal, applied: Offset | None) -> Vclock:
 def _messages(batch: Batch, first: int) -> Messages:
     offsets = pa.array(range(first, first + len(batch)), pa.int64())
     return Messages(batch.namespace, batch.rows.append_column("offset", offsets), key_of(batch.rows.schema), batch.mode)
+
+
+def _version_batch(rows: list[VersionRow]) -> Batch:
+    columns = [pa.array(column) for column in zip(*rows, strict=True)]
+    return inserted(VERSIONS, pa.StructArray.from_arrays(columns, list(_VERSION_FIELDS)), ())
+
+
+def _version_rows(batch: Batch) -> Iterator[VersionRow]:
+    data: Any = batch.rows.column("data")
+    columns = [data.field(name).to_pylist() for name in _VERSION_FIELDS]
+    return zip(*columns, strict=True)

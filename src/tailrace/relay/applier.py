@@ -222,6 +222,8 @@ class Applier:
                 beat = Heartbeat.read(_metadata(chunk))
                 at_us = beat.at_us
                 self._note(source_clock=beat.vclock, seen_s=time.monotonic())
+                if beat.vclock <= self._journal.vclock:
+                    self._note(lag_s=0.0)
             for group in unpacker.groups(chunk.data):
                 origin, _, last = span_of([head for head, _ in group])
                 self._journal.append_group(group)

@@ -31,7 +31,8 @@ from tailrace.relay.request import Joined, Registered
 from tailrace.relay.vclock import Vclock
 
 if TYPE_CHECKING:
-    from tailrace.node.store import Store
+    from tailrace.log.batch import Batch
+    from tailrace.node.store import Store, View
     from tailrace.relay.journal import Journal
     from tailrace.relay.request import Join
 
@@ -45,12 +46,15 @@ class _Session:
 
     id: str
     node: NodeId
-    start: Vclock
-    options: Any
+    view: View
     pieces: list[tuple[str, Any]]
     is_anonymous: bool = False
     stop: Vclock | None = None
     seen_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def chunks(self) -> int:
+        return len(self.pieces) + 1
 
 
 class Joins:
@@ -75,23 +79,21 @@ class Joins:
         with closing(view.options.open()) as reader:
             tables = self._store.wanted_tables(reader)
             pieces = [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
-        session = _Session(name, NodeId(request.node), view.vclock, view.options, pieces, request.is_anonymous)
+        session = _Session(name, NodeId(request.node), view, pieces, request.is_anonymous)
         with self._lock:
             self._sessions[name] = session
-        return Joined(session=name, vclock=view.vclock, chunks=len(pieces))
+        return Joined(session=name, vclock=view.vclock, chunks=session.chunks)
 
     def chunk(self, name: str, number: int) -> Iterator[list[Frame]]:
         """The rows of one chunk."""
         session = self._find(name)
-        if not 0 <= number < len(session.pieces):
-            what = f"there is no chunk {number}, only {len(session.pieces)}"
+        if not 0 <= number < session.chunks:
+            what = f"there is no chunk {number}, only {session.chunks}"
             raise TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
-        namespace, piece = session.pieces[number]
-        with closing(session.options.open()) as reader:
-            for batch in reader.read_copy(namespace, piece):
-                for part in batch.pieces():
-                    session.seen_s = time.monotonic()
-                    yield [encode_frame(part, Codec.LZ4)]
+        for batch in self._batches(session, number):
+            for part in batch.pieces():
+                session.seen_s = time.monotonic()
+                yield [encode_frame(part, Codec.LZ4)]
 
     def register(self, name: str) -> Registered:
         """Step 4, once; asked again it gives the same answer."""
@@ -108,7 +110,7 @@ class Joins:
         session = self._find(name)
         if session.stop is None:
             raise TailraceError("relay.malformed", "the newcomer is not registered yet", hint="register first")
-        going = Outgoing(LogView(self._journal.log.directory), Wish(NodeId(0)), session.start, session.stop)
+        going = Outgoing(LogView(self._journal.log.directory), Wish(NodeId(0)), session.view.vclock, session.stop)
         try:
             for group in going.groups(self._journal.end):
                 yield group
@@ -123,6 +125,15 @@ class Joins:
         with self._lock:
             self._sessions.pop(name, None)
         shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+    def _batches(self, session: _Session, number: int) -> Iterator[Batch]:
+        """The rows of a piece; of the last chunk, which messages wrote them last."""
+        if number == len(session.pieces):
+            yield from session.view.versions()
+            return
+        namespace, piece = session.pieces[number]
+        with closing(session.view.options.open()) as reader:
+            yield from reader.read_copy(namespace, piece)
 
     def _find(self, name: str) -> _Session:
         with self._lock:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import TailraceError
-from tailrace.log.batch import Batch
+from tailrace.log.batch import TIMESTAMP, Batch
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
@@ -41,6 +41,7 @@ class Journal:
         self._turn = threading.Lock()
         self.view = LogView(log.directory)
         self._vclock = stored_clock(log.directory).joined(clock_of(self.view))
+        self._latest_us = max((found.latest for _, found in self.view.all_contents()), default=0)
 
     @property
     def vclock(self) -> Vclock:
@@ -76,6 +77,7 @@ class Journal:
                 for head, body in frames:
                     group.add_frame(head, body)
             self._vclock = self._vclock.advanced(origin, last)
+            self._latest_us = max(self._latest_us, *(head.timestamp for head, _ in frames))
         return True
 
     def begin_at(self, vclock: Vclock) -> None:
@@ -103,10 +105,19 @@ class Journal:
         ranks[np.argsort(given, kind="stable")] = np.arange(1, len(given) + 1)
         ranks += self._vclock[self.node]
         ends = np.cumsum([len(batch) for batch in batches])
-        return [
-            replace(batch, rows=_with_lsn(batch.rows, part), origin=self.node)
+        made = [
+            replace(batch, rows=self._timed(_with_lsn(batch.rows, part)), origin=self.node)
             for batch, part in zip(batches, np.split(ranks, ends[:-1]), strict=True)
         ]
+        self._latest_us = max(self._latest_us, *(_latest(batch.rows) for batch in made))
+        return made
+
+    def _timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """What happens here is later than all that is known here, whatever the clocks of others say."""
+        at: Any = rows.schema.get_field_index("timestamp")
+        given = rows.column(at).view(pa.int64()).to_numpy(zero_copy_only=False)
+        times = np.maximum(given, self._latest_us + 1)
+        return rows.set_column(at, "timestamp", pa.array(times, pa.int64()).cast(TIMESTAMP))
 
 
 def clock_of(view: LogView) -> Vclock:
@@ -138,6 +149,11 @@ def span_of(heads: Sequence[Head]) -> tuple[NodeId, Lsn, Lsn]:
     if last - first + 1 != messages:
         raise _malformed(f"a group from lsn {first} to {last} has {messages} messages")
     return origins.pop(), first, last
+
+
+def _latest(rows: pa.RecordBatch) -> int:
+    times: Any = rows.column("timestamp").view(pa.int64())
+    return int(times.to_numpy(zero_copy_only=False).max())
 
 
 def _with_lsn(rows: pa.RecordBatch, lsn: Any) -> pa.RecordBatch:

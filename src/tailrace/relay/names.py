@@ -10,4 +10,6 @@ NOOPS: Final = f"{RESERVED}noop"
 """What stands for messages that a peer does not want."""
 CLUSTER: Final = f"{RESERVED}cluster"
 """The nodes that belong to the cluster: one message each."""
-TRAVELLING: Final = (NOOPS, CLUSTER)
+VERSIONS: Final = f"{RESERVED}versions"
+"""Which message wrote each row last: part of what a newcomer gets."""
+TRAVELLING: Final = (NOOPS, CLUSTER, VERSIONS)

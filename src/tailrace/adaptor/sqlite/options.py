@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -12,6 +13,7 @@ from tailrace.adaptor.sqlite import probes
 from tailrace.adaptor.sqlite.comparing import SqliteReadBack
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
+from tailrace.adaptor.sqlite.versions import VersionRow, all_versions
 from tailrace.adaptor.sqlite.writer import SqliteWriter
 from tailrace.message import Offset
 
@@ -79,6 +81,11 @@ class SqliteWriterOptions(WriterOptions):
 
     def open_unnoted(self) -> SqliteWriter:
         return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create, unnoted=True)
+
+    def versions_in_view(self, directory: str) -> Iterator[list[VersionRow]]:
+        view = self.model_copy(update={"path": os.path.join(directory, _VIEW_NAME)})
+        with view._database().reading() as connection:
+            yield from all_versions(connection)
 
     def applied_in_view(self, directory: str) -> Offset | None:
         view = self.model_copy(update={"path": os.path.join(directory, _VIEW_NAME)})

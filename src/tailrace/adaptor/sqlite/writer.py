@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tailrace.adaptor.sqlite.catalog import OURS
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.target import Destination
 from tailrace.adaptor.sqlite.values import BrokenText
+from tailrace.adaptor.sqlite.versions import Judgement, VersionRow, Versions
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.outcome import outcome
@@ -119,6 +120,26 @@ class SqliteWriter:
             if found is not None:
                 connection.execute(sql.delete_all(found.delete_from))
                 self._written[namespace] = found.table
+
+    def is_captured(self, position: Mapping[str, Any]) -> bool:
+        """Whether all that happened in the database is before a position of its reader. Until `commit` it stays so."""
+        connection = self._begin()
+        with self._database.errors():
+            if _last_noted(connection) is None:
+                return True
+            return connection.execute(sql.NOTED_SINCE, (position["seq"],)).fetchone() is None
+
+    def judge(self, messages: Messages) -> Judgement:
+        with self._database.errors():
+            return Versions(self._begin()).judge(messages, self._keys.get(messages.namespace, messages.key))
+
+    def note_versions(self, messages: Messages) -> None:
+        with self._database.errors():
+            Versions(self._begin()).note(messages, self._keys.get(messages.namespace, messages.key))
+
+    def put_versions(self, rows: Iterable[VersionRow]) -> None:
+        with self._database.errors():
+            Versions(self._begin()).put(rows)
 
     def has_rows(self, namespace: str) -> bool:
         connection = self._begin()
