@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -28,7 +28,7 @@ from tailrace.log.cursor import Cursor
 from tailrace.log.reader import LogReader
 from tailrace.log.selection import EVERYTHING, SelectedFrame
 from tailrace.log.session import ConsumerSession
-from tailrace.message import Lsn, NodeId, Offset, now
+from tailrace.message import Lsn, NodeId, Offset, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.pipeline.spec import SchemaPolicy
 from tailrace.relay.names import VERSIONS
@@ -72,8 +72,9 @@ class NodeWriter(Writer, Clearing, Protocol):
     def judge(self, messages: Messages) -> Judgement:
         """What each message is against the rows that are there."""
 
-    def note_versions(self, messages: Messages) -> None:
-        """Remember which messages wrote their rows last, as far as they are newer than what is known."""
+    def note_versions(self, messages: Messages, is_put: Sequence[bool]) -> None:
+        """Remember which messages wrote their rows last, as far as they are newer than what is known, and which of them
+        the node itself put there."""
 
     def put_versions(self, rows: Iterable[VersionRow]) -> None:
         """Remember what a source knows."""
@@ -101,12 +102,16 @@ class Judgement(Protocol):
         """Whether it is newer than the row that it writes."""
 
     @property
+    def is_move(self) -> list[bool]:
+        """Whether it moves a row to another key."""
+
+    @property
     def may_move(self) -> list[bool]:
         """Whether it is newer than the row that it moves away from."""
 
     @property
-    def is_of_others(self) -> list[bool]:
-        """Whether the row that it writes was last written by another origin."""
+    def is_put(self) -> list[bool]:
+        """Whether the node has ever written a row that it writes or moves away from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,16 +220,17 @@ class Store:
         return count
 
     def _write(self, writer: NodeWriter, messages: Messages) -> int:
-        """Write what is newer than what is there. Rows of the database's own are there already, unless others' took
-        their place in the meantime."""
+        """Write what is newer than what is there. What the database's own users wrote is there already, unless the node
+        has ever written that row: then something older may have taken its place on the way here."""
         if not len(messages) or not messages.key:
             return self._put(writer, messages) if messages.origin != self._journal.node else 0
         judged = writer.judge(messages)
-        is_wanted: list[bool] = judged.is_newer
+        is_left = [move and may for move, may in zip(judged.is_move, judged.may_move, strict=True)]
+        is_wanted = [newer or left for newer, left in zip(judged.is_newer, is_left, strict=True)]
         if messages.origin == self._journal.node:
-            is_wanted = [each and others for each, others in zip(is_wanted, judged.is_of_others, strict=True)]
-        wanted = _staying(messages, judged.may_move).filter(pa.array(is_wanted, pa.bool_()))
-        writer.note_versions(messages)
+            is_wanted = [wanted and put for wanted, put in zip(is_wanted, judged.is_put, strict=True)]
+        wanted = _settled(messages, judged).filter(pa.array(is_wanted, pa.bool_()))
+        writer.note_versions(messages, is_wanted)
         return self._put(writer, wanted)
 
     def _put(self, writer: NodeWriter, messages: Messages) -> int:
@@ -299,13 +305,19 @@ def _some_groups(frames: Iterator[SelectedFrame]) -> Iterator[SelectedFrame]:
             return
 
 
-def _staying(messages: Messages, may_move: list[bool]) -> Messages:
-    """Messages without what they say of rows that are newer than they are."""
+def _settled(messages: Messages, judged: Judgement) -> Messages:
+    """Moves of which only one half may happen, as that half: the row leaves its key, or it comes to the other one."""
     before = messages.before
-    if before is None or all(may_move):
+    if before is None or not any(judged.is_move):
         return messages
-    places: Any = pa.array([at if moves else None for at, moves in enumerate(may_move)], pa.int64())
-    return messages.with_column("before", before.take(places))
+    stays = [at if may else None for at, may in enumerate(judged.may_move)]
+    only_leaves = [move and not newer for move, newer in zip(judged.is_move, judged.is_newer, strict=True)]
+    rows = pa.concat_arrays([messages.data, before.cast(messages.data.type)])
+    places = [at + len(messages) if leaves else at for at, leaves in enumerate(only_leaves)]
+    ops = [int(Op.DELETE) if leaves else op for op, leaves in zip(messages.ops().to_pylist(), only_leaves, strict=True)]
+    settled = messages.with_column("data", rows.take(pa.array(places, pa.int64())))
+    settled = settled.with_column("before", before.take(pa.array(stays, pa.int64())))
+    return settled.with_column("op", pa.array(ops, pa.int8()))
 
 
 def clock_at(journal: Journal, applied: Offset | None) -> Vclock:

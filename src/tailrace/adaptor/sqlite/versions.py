@@ -23,13 +23,15 @@ VersionRow = tuple[str, str, int, str, int]
 """Namespace, key, timestamp, origin and lsn. Origins have 64 bits, and SQLite's numbers a sign, so they are text."""
 Mark = tuple[int, str, int]
 """Timestamp, origin and lsn: of two messages the one with the greater mark is newer, for every node."""
+_NEVER: Final[Mark] = (-1, "", 0)
 _TABLE: Final = """CREATE TABLE IF NOT EXISTS tailrace_version(
     namespace TEXT NOT NULL, key TEXT NOT NULL, at INTEGER NOT NULL, origin TEXT NOT NULL, lsn INTEGER NOT NULL,
-    PRIMARY KEY(namespace, key)) WITHOUT ROWID"""
-_FIND: Final = "SELECT at, origin, lsn FROM tailrace_version WHERE namespace = ? AND key = ?"
-_PUT: Final = """INSERT INTO tailrace_version VALUES (?, ?, ?, ?, ?) ON CONFLICT(namespace, key)
+    is_put INTEGER NOT NULL, PRIMARY KEY(namespace, key)) WITHOUT ROWID"""
+_FIND: Final = "SELECT at, origin, lsn, is_put FROM tailrace_version WHERE namespace = ? AND key = ?"
+_NOTE: Final = """INSERT INTO tailrace_version VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT(namespace, key)
     DO UPDATE SET at = excluded.at, origin = excluded.origin, lsn = excluded.lsn
     WHERE (excluded.at, excluded.origin, excluded.lsn) > (at, origin, lsn)"""
+_MARK_PUT: Final = "UPDATE tailrace_version SET is_put = 1 WHERE namespace = ? AND key = ?"
 _ALL: Final = "SELECT namespace, key, at, origin, lsn FROM tailrace_version ORDER BY namespace, key"
 _BATCH_ROWS: Final = 10_000
 _ORIGIN_DIGITS: Final = 20
@@ -41,10 +43,13 @@ class Judgement:
 
     is_newer: list[bool] = field(default_factory=list)
     """Whether it is newer than the row that it writes."""
+    is_move: list[bool] = field(default_factory=list)
+    """Whether it moves a row to another key."""
     may_move: list[bool] = field(default_factory=list)
     """Whether it is newer than the row that it moves away from."""
-    is_of_others: list[bool] = field(default_factory=list)
-    """Whether the row that it writes was last written by another origin."""
+    is_put: list[bool] = field(default_factory=list)
+    """Whether the node has ever written a row that it writes or moves away from. Otherwise only the database's own
+    users have, and what they wrote is there."""
 
 
 class Versions:
@@ -57,35 +62,42 @@ class Versions:
     def judge(self, messages: Messages, key: Sequence[str]) -> Judgement:
         """What each message is against the rows that are there."""
         new, old = keys_of(messages, key)
-        seen: dict[str, Mark] = {}
+        seen: dict[str, tuple[Mark, bool]] = {}
         made = Judgement()
         for mine, there, was in zip(_marks(messages), new, old, strict=True):
-            known = self._known(seen, messages.namespace, there)
-            made.is_newer.append(known is None or mine > known)
-            made.is_of_others.append(known is not None and known[1] != mine[1])
-            moved_from = None if was == there else self._known(seen, messages.namespace, was)
-            made.may_move.append(moved_from is None or mine > moved_from)
-            for each in {there, was}:
-                seen[each] = max(mine, seen.get(each) or mine)
+            written, is_put = self._known(seen, messages.namespace, there)
+            left, was_put = self._known(seen, messages.namespace, was)
+            made.is_newer.append(mine > written)
+            made.is_move.append(was != there)
+            made.may_move.append(was == there or mine > left)
+            made.is_put.append(is_put or was_put)
+            seen[there] = (max(mine, written), is_put)
+            seen[was] = (max(mine, left), was_put)
         return made
 
-    def note(self, messages: Messages, key: Sequence[str]) -> None:
-        """These messages were written, or lost against newer ones."""
+    def note(self, messages: Messages, key: Sequence[str], is_put: Sequence[bool]) -> None:
+        """These messages were written, or lost against newer ones. `is_put` says which the node itself wrote."""
         new, old = keys_of(messages, key)
         rows: list[VersionRow] = []
-        for mine, there, was in zip(_marks(messages), new, old, strict=True):
-            rows += [(messages.namespace, each, *mine) for each in dict.fromkeys((there, was))]
-        self.put(rows)
+        written: list[tuple[str, str]] = []
+        for mine, there, was, has_put in zip(_marks(messages), new, old, is_put, strict=True):
+            for each in dict.fromkeys((there, was)):
+                rows.append((messages.namespace, each, *mine))
+                if has_put:
+                    written.append((messages.namespace, each))
+        self._connection.executemany(_NOTE, rows)
+        self._connection.executemany(_MARK_PUT, written)
 
     def put(self, rows: Iterable[VersionRow]) -> None:
-        self._connection.executemany(_PUT, rows)
+        """What a source knows of rows that the node has got from there."""
+        told = list(rows)
+        self._connection.executemany(_NOTE, told)
+        self._connection.executemany(_MARK_PUT, [(namespace, key) for namespace, key, *_ in told])
 
-    def _known(self, seen: dict[str, Mark], namespace: str, key: str) -> Mark | None:
+    def _known(self, seen: dict[str, tuple[Mark, bool]], namespace: str, key: str) -> tuple[Mark, bool]:
         if key not in seen:
             found = self._connection.execute(_FIND, (namespace, key)).fetchone()
-            if found is None:
-                return None
-            seen[key] = found
+            seen[key] = (_NEVER, False) if found is None else (found[:3], bool(found[3]))
         return seen[key]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -133,9 +133,9 @@ class SqliteWriter:
         with self._database.errors():
             return Versions(self._begin()).judge(messages, self._keys.get(messages.namespace, messages.key))
 
-    def note_versions(self, messages: Messages) -> None:
+    def note_versions(self, messages: Messages, is_put: Sequence[bool]) -> None:
         with self._database.errors():
-            Versions(self._begin()).note(messages, self._keys.get(messages.namespace, messages.key))
+            Versions(self._begin()).note(messages, self._keys.get(messages.namespace, messages.key), is_put)
 
     def put_versions(self, rows: Iterable[VersionRow]) -> None:
         with self._database.errors():
