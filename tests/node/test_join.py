@@ -176,6 +176,24 @@ def test_a_newcomer_knows_which_rows_are_newer(stack: ExitStack, tmp_path: Path)
     assert not [row for row in c.rows() if row[0] == 10]
 
 
+def test_what_was_not_merged_yet_is_in_the_view(stack: ExitStack, tmp_path: Path) -> None:
+    """Messages that the source has in its log and not in its database, and what its users have written since."""
+    a, b = source(stack, tmp_path), newcomer(stack, tmp_path)
+    wait_until(b.join(a), State.FOLLOW)
+    a.follow(b)
+    settle([a, b])
+    b.run("UPDATE t SET word = 'older, of b' WHERE id = 20", "UPDATE t SET word = 'of b' WHERE id = 21")
+    b.store.capture()
+    wait_for(lambda: a.journal.vclock == b.journal.vclock)
+    a.run("UPDATE t SET word = 'newer, of a' WHERE id = 20")
+    c = newcomer(stack, tmp_path, "c")
+    wait_until(c.join(a), State.FOLLOW)
+    assert {(20, "newer, of a"), (21, "of b")} <= set(c.rows())
+    settle([a, b, c])
+    assert a.rows() == b.rows() == c.rows()
+    assert (20, "newer, of a") in a.rows()
+
+
 def test_a_newcomer_of_a_newcomer(stack: ExitStack, tmp_path: Path) -> None:
     """It has the rows of all, and each message once."""
     a, b = source(stack, tmp_path), newcomer(stack, tmp_path)

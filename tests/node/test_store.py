@@ -152,3 +152,13 @@ def test_of_a_move_only_one_half_may_be_newer(shops: list[Shop]) -> None:
     b.store.capture()
     settle(shops)
     assert [shop.rows() for shop in shops] == [[(2, "later")]] * 3
+
+
+def test_rows_of_its_own_come_back_with_all_that_happened_to_them(shops: list[Shop]) -> None:
+    """A row that others wrote moves to a key that they never wrote, and is deleted there, before anything is merged."""
+    a, b, _ = shops
+    a.run("INSERT INTO t VALUES (1, 'of a')")
+    settle(shops)
+    b.run("UPDATE t SET id = 50 WHERE id = 1", "DELETE FROM t WHERE id = 50")
+    settle(shops)
+    assert [shop.rows() for shop in shops] == [[]] * 3

@@ -9,30 +9,23 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from tailrace.deliver.contract import Clearing, Writer
-from tailrace.deliver.evolution import Evolution
-from tailrace.deliver.messages import Messages, messages_of
-from tailrace.deliver.task import write
+from tailrace.deliver.messages import Messages
 from tailrace.errors import TailraceError
-from tailrace.limits import MIB
 from tailrace.log.batch import Batch, key_of
 from tailrace.log.consumers import Consumers
-from tailrace.log.cursor import Cursor
 from tailrace.log.reader import LogReader
-from tailrace.log.selection import EVERYTHING, SelectedFrame
 from tailrace.log.session import ConsumerSession
-from tailrace.message import Lsn, NodeId, Offset, Op, now
-from tailrace.namespace import RESERVED
-from tailrace.pipeline.spec import SchemaPolicy
+from tailrace.message import Offset, now
+from tailrace.node.merging import Merger, NodeStorage, VersionRow
 from tailrace.relay.names import VERSIONS
-from tailrace.relay.vclock import LOCAL, Vclock
+from tailrace.relay.vclock import Vclock
 from tailrace.source.bookmark import bookmark, load_progress
 from tailrace.source.contract import Position, Reader, Table, check_position
 from tailrace.source.rows import inserted
@@ -42,10 +35,7 @@ if TYPE_CHECKING:
     from tailrace.relay.journal import Journal
 
 CONSUMER: Final = "_store"
-VersionRow = tuple[str, str, int, str, int]
-"""Namespace, key, timestamp, origin and lsn of the message that wrote a row last."""
 _VERSION_FIELDS: Final = ("namespace", "key", "at", "origin", "lsn")
-_MERGE_BYTES: Final = 64 * MIB
 _TRIES: Final = 20
 
 
@@ -55,63 +45,6 @@ class ViewableSource(Protocol):
 
     def view_into(self, directory: str) -> ReaderOptions:
         """Put a view of this moment into an empty directory: options of a reader that sees only it."""
-
-
-class NodeWriter(Writer, Clearing, Protocol):
-    """A writer of a node's own store."""
-
-    def applied_last(self) -> Offset | None:
-        """Up to where anything was applied, None when nothing ever was."""
-
-    def has_rows(self, namespace: str) -> bool:
-        """Whether the table of a namespace has any, as of the transaction that is open."""
-
-    def is_captured(self, position: Position) -> bool:
-        """Whether all that happened in the database is before a position of its reader. Until `commit` it stays so."""
-
-    def judge(self, messages: Messages) -> Judgement:
-        """What each message is against the rows that are there."""
-
-    def note_versions(self, messages: Messages, is_put: Sequence[bool]) -> None:
-        """Remember which messages wrote their rows last, as far as they are newer than what is known, and which of them
-        the node itself put there."""
-
-    def put_versions(self, rows: Iterable[VersionRow]) -> None:
-        """Remember what a source knows."""
-
-
-@runtime_checkable
-class NodeStorage(Protocol):
-    """Options of a writer that can write beside a reader of the same database, which does not take it for news."""
-
-    def open_unnoted(self) -> NodeWriter:
-        """A writer whose rows are not noted as changes of the database's own."""
-
-    def applied_in_view(self, directory: str) -> Offset | None:
-        """Up to which offset a view has what was applied."""
-
-    def versions_in_view(self, directory: str) -> Iterator[list[VersionRow]]:
-        """Which messages wrote the rows of a view last, many at a time."""
-
-
-class Judgement(Protocol):
-    """Of each message of a batch."""
-
-    @property
-    def is_newer(self) -> list[bool]:
-        """Whether it is newer than the row that it writes."""
-
-    @property
-    def is_move(self) -> list[bool]:
-        """Whether it moves a row to another key."""
-
-    @property
-    def may_move(self) -> list[bool]:
-        """Whether it is newer than the row that it moves away from."""
-
-    @property
-    def is_put(self) -> list[bool]:
-        """Whether the node has ever written a row that it writes or moves away from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +79,10 @@ class Store:
         self._replaces = replaces
         self._reader = reading.open()
         self._progress = load_progress(LogReader(journal.log.directory))
-        self._evolution = Evolution(SchemaPolicy.EVOLVE)
         consumers = Consumers(journal.log.directory)
         consumers.register(CONSUMER, exist_ok=True)
         self._session = ConsumerSession(consumers, CONSUMER)
-        self._next = self._session.resume_offset
+        self._merger = Merger(writing, journal, namespace, self._session.resume_offset)
         self._begin()
 
     def close(self) -> None:
@@ -167,11 +99,15 @@ class Store:
         with self._turn:  # nothing is captured meanwhile that the view does not have
             options = self._source.view_into(directory)
             with closing(options.open()) as viewed:
-                self._capture(viewed.position())
-            own = self._journal.vclock[self._journal.node]
-        applied = self._storage.applied_in_view(directory)
-        vclock = clock_at(self._journal, applied).advanced(self._journal.node, own)
-        return View(options, vclock, lambda: map(_version_batch, self._storage.versions_in_view(directory)))
+                position = viewed.position()
+            self._capture(position)
+            merged = self._merger.next_offset
+            end, vclock = self._journal.snapshot()
+        storage = self._storage.of_view(directory)
+        merger = Merger(storage, self._journal, self._namespace, merged)
+        while merger.next_offset < end:  # the view itself is brought up to the journal, and then is what the clock says
+            merger.merge(end, position)
+        return View(options, vclock, lambda: map(_version_batch, storage.versions()))
 
     def _capture(self, upto: Position) -> int:
         old = self._progress
@@ -189,60 +125,12 @@ class Store:
         """Bring the database up to the journal: what is newer than its rows is written; says how many messages were."""
         for _ in range(_TRIES):
             with self._turn:
-                written = self._merge()
+                written = self._merger.merge(self._journal.end, self._progress.position or {})
             if written is not None:
+                self._session.commit(max(0, self._merger.next_offset - 1))
                 return written
             self.capture()
         return 0  # others write all the time; the next turn tries again
-
-    def _merge(self) -> int | None:
-        """Some groups in one transaction, each whole. None when the database has news of its own, to be captured first:
-        only then is it known what is newer."""
-        end = self._journal.end
-        if self._next >= end:
-            return 0
-        writer = self._storage.open_unnoted()
-        cursor = Cursor(self._journal.view, self._next, EVERYTHING)
-        count = 0
-        try:
-            if not writer.is_captured(self._progress.position or {}):
-                return None
-            for frame in _some_groups(cursor.advance(end)):
-                if self._is_data(frame):
-                    count += self._write(writer, self._unapplied(writer, frame))
-            writer.commit(Offset(cursor.next_offset - 1))
-            self._next = cursor.next_offset
-        finally:
-            cursor.close()
-            with suppress(TailraceError):
-                writer.close()
-        self._session.commit(self._next - 1)
-        return count
-
-    def _write(self, writer: NodeWriter, messages: Messages) -> int:
-        """Write what is newer than what is there. What the database's own users wrote is there already, unless the node
-        has ever written that row: then something older may have taken its place on the way here."""
-        if not len(messages) or not messages.key:
-            return self._put(writer, messages) if messages.origin != self._journal.node else 0
-        judged = writer.judge(messages)
-        is_left = [move and may for move, may in zip(judged.is_move, judged.may_move, strict=True)]
-        is_wanted = [newer or left for newer, left in zip(judged.is_newer, is_left, strict=True)]
-        if messages.origin == self._journal.node:
-            is_wanted = [wanted and put for wanted, put in zip(is_wanted, judged.is_put, strict=True)]
-        wanted = _settled(messages, judged).filter(pa.array(is_wanted, pa.bool_()))
-        writer.note_versions(messages, is_wanted)
-        return self._put(writer, wanted)
-
-    def _put(self, writer: NodeWriter, messages: Messages) -> int:
-        if len(messages):
-            admitted = self._evolution.admit(messages)
-            write(writer, self._evolution.known[messages.namespace], admitted)
-        return len(messages)
-
-    def _unapplied(self, writer: NodeWriter, frame: SelectedFrame) -> Messages:
-        messages = messages_of(frame)
-        applied = writer.applied(messages.namespace)
-        return messages if applied is None else messages.after(applied)
 
     def wanted_tables(self, reader: Reader) -> list[Table]:
         """The tables that are replicated."""
@@ -264,10 +152,7 @@ class Store:
                 if batch.namespace == VERSIONS:
                     writer.put_versions(_version_rows(batch))
                     continue
-                messages = _messages(batch, count)
-                admitted = self._evolution.admit(messages)
-                write(writer, self._evolution.known[messages.namespace], admitted)
-                count += len(admitted)
+                count += self._merger.put(writer, _messages(batch, count))
             writer.commit(Offset(max(0, self._journal.end - 1)))
         finally:
             with suppress(TailraceError):
@@ -288,46 +173,6 @@ class Store:
         """Changes are captured from here on."""
         old, self._progress = self._progress, replace(self._progress, position=position)
         self._journal.log.append(list(bookmark(old, self._progress, now())))
-
-    def _is_data(self, frame: SelectedFrame) -> bool:
-        head = frame.head
-        is_ours = head.origin == LOCAL or head.namespace.startswith(RESERVED)
-        return not is_ours and self._namespace.search(head.namespace) is not None
-
-
-def _some_groups(frames: Iterator[SelectedFrame]) -> Iterator[SelectedFrame]:
-    """Frames, up to the end of the group with which they are enough for one transaction."""
-    size = 0
-    for frame in frames:
-        yield frame
-        size += frame.head.body_bytes
-        if frame.head.closes_group and size >= _MERGE_BYTES:
-            return
-
-
-def _settled(messages: Messages, judged: Judgement) -> Messages:
-    """Moves of which only one half may happen, as that half: the row leaves its key, or it comes to the other one."""
-    before = messages.before
-    if before is None or not any(judged.is_move):
-        return messages
-    stays = [at if may else None for at, may in enumerate(judged.may_move)]
-    only_leaves = [move and not newer for move, newer in zip(judged.is_move, judged.is_newer, strict=True)]
-    rows = pa.concat_arrays([messages.data, before.cast(messages.data.type)])
-    places = [at + len(messages) if leaves else at for at, leaves in enumerate(only_leaves)]
-    ops = [int(Op.DELETE) if leaves else op for op, leaves in zip(messages.ops().to_pylist(), only_leaves, strict=True)]
-    settled = messages.with_column("data", rows.take(pa.array(places, pa.int64())))
-    settled = settled.with_column("before", before.take(pa.array(stays, pa.int64())))
-    return settled.with_column("op", pa.array(ops, pa.int8()))
-
-
-def clock_at(journal: Journal, applied: Offset | None) -> Vclock:
-    """The clock when messages up to an offset were here and those behind it not; of this node's own all are."""
-    vclock = journal.vclock
-    later: dict[NodeId, Lsn] = {}
-    for head in LogReader(journal.log.directory).view.heads(Offset(0 if applied is None else applied + 1)):
-        if head.origin not in (LOCAL, journal.node):
-            later[head.origin] = min(head.first_lsn, later.get(head.origin, head.first_lsn))
-    return Vclock({**vclock, **{origin: Lsn(lsn - 1) for origin, lsn in later.items()}})
 
 
 def _messages(batch: Batch, first: int) -> Messages:

@@ -53,6 +53,11 @@ class Journal:
         """Where the log ends for those who read it."""
         return self.view.head().next_offset
 
+    def snapshot(self) -> tuple[Offset, Vclock]:
+        """Where the log ends, and the clock of all that is before."""
+        with self._turn:
+            return self.end, self._vclock
+
     def append_local(self, batches: Iterable[Batch], beside: Sequence[Batch] = ()) -> Vclock:
         """Append what happened here as one group. The batches' own lsn give its order; they get the node's numbers.
         What comes `beside` them is of no origin, and stays here."""

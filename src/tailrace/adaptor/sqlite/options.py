@@ -15,7 +15,6 @@ from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
 from tailrace.adaptor.sqlite.versions import VersionRow, all_versions
 from tailrace.adaptor.sqlite.writer import SqliteWriter
-from tailrace.message import Offset
 
 _VIEW_NAME: Final = "view.db"
 
@@ -82,14 +81,12 @@ class SqliteWriterOptions(WriterOptions):
     def open_unnoted(self) -> SqliteWriter:
         return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create, unnoted=True)
 
-    def versions_in_view(self, directory: str) -> Iterator[list[VersionRow]]:
-        view = self.model_copy(update={"path": os.path.join(directory, _VIEW_NAME)})
-        with view._database().reading() as connection:
-            yield from all_versions(connection)
+    def of_view(self, directory: str) -> SqliteWriterOptions:
+        return self.model_copy(update={"path": os.path.join(directory, _VIEW_NAME)})
 
-    def applied_in_view(self, directory: str) -> Offset | None:
-        view = self.model_copy(update={"path": os.path.join(directory, _VIEW_NAME)})
-        return view.open().applied_last()
+    def versions(self) -> Iterator[list[VersionRow]]:
+        with self._database().reading() as connection:
+            yield from all_versions(connection)
 
     def read_back(self) -> SqliteReadBack:
         return SqliteReadBack(self._database(), self.key)

@@ -70,9 +70,10 @@ class Versions:
             made.is_newer.append(mine > written)
             made.is_move.append(was != there)
             made.may_move.append(was == there or mine > left)
-            made.is_put.append(is_put or was_put)
+            is_put = is_put or was_put  # what is put again at one key is put at the other
+            made.is_put.append(is_put)
             seen[there] = (max(mine, written), is_put)
-            seen[was] = (max(mine, left), was_put)
+            seen[was] = (max(mine, left), is_put)
         return made
 
     def note(self, messages: Messages, key: Sequence[str], is_put: Sequence[bool]) -> None:
