@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ import psycopg
 from figures import Figures, seconds
 from peers import debezium_drain, ingestr_copy, peer, sling_copy
 from processes import running, tailrace_run, timed, write_pipeline
+
+from tailrace.log.reader import LogReader
+from tailrace.source.bookmark import load_progress
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.servers.postgres import PostgresServer
@@ -304,14 +307,16 @@ def pgbench(figures: Figures, place: Path, source: PostgresServer, destination: 
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        lags = []
+        lags, kept = [], []
         while load.poll() is None:
             time.sleep(1)
             lags.append(_missing(source, destination))
+            kept.append(_kept_mb(place, source))
         began = time.monotonic()
         while _missing(source, destination):
             time.sleep(0.2)
         caught_up_s = time.monotonic() - began
+        left_mb = _settled(lambda: _kept_mb(place, source))
     told = load.stdout.read() if load.stdout else ""
     rate = float(next(line.split()[2] for line in told.splitlines() if line.startswith("tps")))
     verify = [sys.executable, "-m", "tailrace", "verify", str(place / "pipeline.yml")]
@@ -321,7 +326,28 @@ def pgbench(figures: Figures, place: Path, source: PostgresServer, destination: 
     figures.add("pgbench_rate", rate, unit="transactions/s, 4 clients")
     figures.add("pgbench_lag", max(half) / max(rate, 1), unit="s of transactions behind, worst of the second half")
     figures.add("pgbench_caught_up", caught_up_s, unit="s until nothing was missing")
+    figures.add("slot_kept", max(kept), unit="MB that were in our log and still held by the slot, at worst")
+    figures.add("slot_left", left_mb, at_most=0.1, unit="MB of that when nothing was missing any more")
     figures.add("pgbench_equal", float(is_equal), at_least=1.0, unit="1 when verify says equal")
+
+
+def _kept_mb(place: Path, source: PostgresServer) -> float:
+    """What the slot holds though it is in our log; it is let go of about once a second."""
+    position = load_progress(LogReader(place / "log")).position or {"lsn": 0}
+    confirmed = "SELECT (confirmed_flush_lsn - '0/0')::int8 FROM pg_replication_slots WHERE slot_name ~ '^tailrace'"
+    with source.connect() as connection:
+        (lsn,) = connection.execute(confirmed).fetchone() or (0,)
+    return max(0, int(position["lsn"]) - int(lsn)) / 1e6
+
+
+def _settled(measure: Callable[[], float], seconds: float = 15.0) -> float:
+    """The least that is seen within a while."""
+    found = measure()
+    give_up_s = time.monotonic() + seconds
+    while found > 0 and time.monotonic() < give_up_s:
+        time.sleep(0.5)
+        found = min(found, measure())
+    return found
 
 
 def _missing(source: PostgresServer, destination: PostgresServer) -> int:
