@@ -344,7 +344,7 @@ def test_depth_is_limited(write: Write, text: str) -> None:
 
 def test_a_huge_file_is_not_read(write: Write) -> None:
     assert told(write(GOOD + "#" * FILE_BYTES_MAX)) == [
-        f"1: the file has more than {FILE_BYTES_MAX} bytes; this is no pipeline"
+        f"1: the file has more than {FILE_BYTES_MAX} bytes; this cannot be right"
     ]
 
 
