@@ -16,7 +16,8 @@ import pytest
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Lsn
 from tailrace.relay import flight
-from tailrace.relay.applier import State
+from tailrace.relay.applier import Applier, State
+from tailrace.relay.flight import Call
 from tailrace.relay.request import Ack, Heartbeat, Subscribe, Subscribed
 from tailrace.relay.subscription import consumer_name
 from tailrace.relay.vclock import Vclock
@@ -112,10 +113,11 @@ def test_a_node_of_the_cluster_registers_by_itself(make: Make) -> None:
 
 
 class TestWhatIsRefused:
-    def check(self, applier: object, state: State, code: str) -> None:
-        wait_for(lambda: applier.progress.error is not None)  # type: ignore[attr-defined]
-        assert applier.progress.error.code == code  # type: ignore[attr-defined]
-        wait_until(applier, state)  # type: ignore[arg-type]
+    def check(self, applier: Applier, state: State, code: str) -> None:
+        wait_for(lambda: applier.progress.error is not None)
+        assert applier.progress.error is not None
+        assert applier.progress.error.code == code
+        wait_until(applier, state)
 
     def test_another_cluster(self, tmp_path: Path, make: Make) -> None:
         a = make("a")
@@ -163,7 +165,7 @@ class Peer:
 
     def ack(self, vclock: Vclock) -> None:
         ack = Ack(node=self.id, vclock=vclock)
-        list(self.client.do_action(fl.Action(flight.ACK, ack.packed()), flight.options(TOKEN)))
+        list(self.client.do_action(fl.Action(Call.ACK, ack.packed()), flight.options(TOKEN)))
 
     def end(self) -> str:
         """The code of the error that ends the connection."""

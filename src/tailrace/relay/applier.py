@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.message import Micros, now
 from tailrace.relay import flight
-from tailrace.relay.flight import HEARTBEAT_S, SILENCE
+from tailrace.relay.flight import HEARTBEAT_S, SILENCE, Call
 from tailrace.relay.journal import span_of
+from tailrace.relay.refusal import malformed
 from tailrace.relay.request import Ack, Heartbeat, Register, Subscribe, Subscribed
 from tailrace.relay.vclock import Vclock
 from tailrace.relay.wire import Unpacker
@@ -156,13 +156,10 @@ class Applier:
     def _try(self) -> TailraceError | None:
         """Follow for as long as it goes well; says why it does not."""
         try:
-            self._follow()
+            with flight.our_errors():
+                self._follow()
         except TailraceError as error:
             return error
-        except (fl.FlightError, pa.ArrowException, OSError) as error:
-            return flight.ours(error)
-        except StopIteration as error:
-            return flight.ours(error)
         return None
 
     def _follow(self) -> None:
@@ -181,9 +178,10 @@ class Applier:
                 raise TailraceError("relay.wrong_cluster", what, hint="name a source of this node's cluster")
             self._become(State.READY, None)
             try:
-                self._subscribe(client)
-            except (TailraceError, fl.FlightError, pa.ArrowException) as error:
-                if flight.ours(error).code != "relay.unknown_replica":
+                with flight.our_errors():
+                    self._subscribe(client)
+            except TailraceError as error:
+                if error.code != "relay.unknown_replica":
                     raise
                 self._register(client)
                 self._subscribe(client)
@@ -193,7 +191,7 @@ class Applier:
         self._become(State.REGISTER, None)
         cluster = self._identity.cluster or ""
         request = Register(node=self._identity.node, cluster=cluster, vclock=self._journal.vclock)
-        list(client.do_action(fl.Action(flight.REGISTER, request.packed()), flight.options(self.source.token)))
+        flight.ask(client, Call.REGISTER, request, self.source.token)
 
     def _subscribe(self, client: fl.FlightClient) -> None:
         since = self._journal.vclock
@@ -214,13 +212,12 @@ class Applier:
         self, client: fl.FlightClient, reader: Any, received: Vclock, target: Vclock, watchdog: _Watchdog
     ) -> None:
         """Take what comes until the connection ends. `received` is what came through this connection."""
-        unpacker, acknowledged_s, at_us = Unpacker(), 0.0, 0
+        unpacker, acknowledged_s = Unpacker(), 0.0
         while not self._stopping.is_set():
             chunk = reader.read_chunk()
             watchdog.pet()
             if chunk.app_metadata is not None:
                 beat = Heartbeat.read(_metadata(chunk))
-                at_us = beat.at_us
                 self._note(source_clock=beat.vclock, seen_s=time.monotonic())
                 if beat.vclock <= self._journal.vclock:
                     self._note(lag_s=0.0)
@@ -235,11 +232,8 @@ class Applier:
             is_due = chunk.app_metadata is not None or time.monotonic() - acknowledged_s >= _ACK_S
             if unpacker.is_between_groups and is_due:
                 acknowledged_s = time.monotonic()
-                self._acknowledge(client, Ack(node=self._identity.node, vclock=received, at_us=at_us))
-
-    def _acknowledge(self, client: fl.FlightClient, ack: Ack) -> None:
-        how = flight.options(self.source.token, SILENCE * self._heartbeat_s)
-        list(client.do_action(fl.Action(flight.ACK, ack.packed()), how))
+                ack = Ack(node=self._identity.node, vclock=received)
+                flight.ask(client, Call.ACK, ack, self.source.token, SILENCE * self._heartbeat_s)
 
     def _is_near(self) -> bool:
         return self.progress.lag_s is None or self.progress.lag_s <= SYNC_LAG_S
@@ -283,7 +277,7 @@ class _Watchdog:
 def _metadata(chunk: Any) -> bytes:
     if chunk.app_metadata is None:
         what = "rows came where the source should say something"
-        raise TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
+        raise malformed(what)
     found: bytes = chunk.app_metadata.to_pybytes()
     return found
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
@@ -15,7 +16,6 @@ import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
-from tailrace.message import now
 from tailrace.relay.request import (
     Ack,
     Ballot,
@@ -24,6 +24,7 @@ from tailrace.relay.request import (
     Finish,
     Heartbeat,
     Join,
+    Paper,
     Register,
     Subscribe,
     read_wish,
@@ -31,16 +32,21 @@ from tailrace.relay.request import (
 from tailrace.relay.service import Service
 from tailrace.relay.wire import SCHEMA, all_packed, packed
 
-VOTE: Final = "vote"
-ACK: Final = "ack"
-JOIN: Final = "join"
-FINISH: Final = "finish"
-REGISTER: Final = "register"
 HEARTBEAT_S: Final = 1.0
 SILENCE: Final = 4
 """A peer that was silent for so many heartbeats is gone."""
 _TOKEN: Final = "authorization"  # noqa: S105  the name of a header
 _NOTHING: Final = pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA)
+
+
+class Call(StrEnum):
+    """What a peer can ask for that is answered at once. Rows come through tickets."""
+
+    VOTE = "vote"
+    ACK = "ack"
+    JOIN = "join"
+    FINISH = "finish"
+    REGISTER = "register"
 
 
 class RelayServer(fl.FlightServerBase):
@@ -70,19 +76,19 @@ class RelayServer(fl.FlightServerBase):
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
         with told():
-            if action.type == VOTE:
+            if action.type == Call.VOTE:
                 yield self._service.vote().packed()
                 return
             self._check_peer(context)
             said = action.body.to_pybytes()
             match action.type:
-                case "ack":
+                case Call.ACK:
                     self._service.acknowledge(Ack.read(said))
-                case "join":
+                case Call.JOIN:
                     yield self._service.join(Join.read(said)).packed()
-                case "finish":
+                case Call.FINISH:
                     yield self._service.finish(Finish.read(said)).packed()
-                case "register":
+                case Call.REGISTER:
                     self._service.register(Register.read(said))
                 case _:
                     what = f"action {action.type[:40]!r} is unknown"
@@ -111,10 +117,7 @@ class RelayServer(fl.FlightServerBase):
                 while not self._stopping.is_set() and not context.is_cancelled():
                     if time.monotonic() - beat_s >= self._heartbeat_s:
                         beat_s = time.monotonic()
-                        yield (
-                            _NOTHING,
-                            pa.py_buffer(Heartbeat(at_us=now(), vclock=self._service.journal.vclock).packed()),
-                        )
+                        yield self._heartbeat()
                     for group in subscription.groups():
                         yield from packed(group)
                         if time.monotonic() - beat_s >= self._heartbeat_s:
@@ -124,7 +127,7 @@ class RelayServer(fl.FlightServerBase):
                         watch.wait(max(0.0, beat_s + self._heartbeat_s - time.monotonic()))
 
     def _heartbeat(self) -> tuple[pa.RecordBatch, pa.Buffer]:
-        beat = Heartbeat(at_us=now(), vclock=self._service.journal.vclock)
+        beat = Heartbeat(vclock=self._service.journal.vclock)
         return _NOTHING, pa.py_buffer(beat.packed())
 
     def _check_peer(self, context: fl.ServerCallContext) -> str:
@@ -159,24 +162,41 @@ def told() -> Iterator[None]:
     try:
         yield
     except TailraceError as error:
-        raise fl.FlightServerError(error.what, extra_info=json.dumps(error.encode()).encode()) from error  # type: ignore[call-arg]
+        said: Any = {"extra_info": json.dumps(error.encode()).encode()}  # which the stubs do not know
+        raise fl.FlightServerError(error.what, **said) from error
 
 
 def options(token: str, timeout_s: float | None = None) -> fl.FlightCallOptions:
     """How a peer calls."""
-    return fl.FlightCallOptions(timeout=timeout_s, headers=[(_TOKEN.encode(), f"Bearer {token}".encode())])  # type: ignore[list-item]
+    headers: Any = [(_TOKEN.encode(), f"Bearer {token}".encode())]  # bytes, though the stubs say text
+    return fl.FlightCallOptions(timeout=timeout_s, headers=headers)
 
 
 def vote(client: fl.FlightClient, timeout_s: float) -> Ballot:
     """Ask a node who it is."""
-    (answer,) = client.do_action(fl.Action(VOTE, b""), fl.FlightCallOptions(timeout=timeout_s))
-    return Ballot.read(answer.body.to_pybytes())
+    with our_errors():
+        (answer,) = client.do_action(fl.Action(Call.VOTE, b""), fl.FlightCallOptions(timeout=timeout_s))
+        return Ballot.read(answer.body.to_pybytes())
+
+
+def ask(client: fl.FlightClient, call: Call, paper: Paper, token: str, timeout_s: float | None = None) -> list[bytes]:
+    """What a node answers."""
+    with our_errors():
+        found = client.do_action(fl.Action(call, paper.packed()), options(token, timeout_s))
+        return [answer.body.to_pybytes() for answer in found]
+
+
+@contextmanager
+def our_errors() -> Iterator[None]:
+    """Flight's errors as ours; the inverse of `told`."""
+    try:
+        yield
+    except (fl.FlightError, pa.ArrowException, OSError, StopIteration) as error:
+        raise ours(error) from error
 
 
 def ours(error: BaseException) -> TailraceError:
     """What an error of Flight means: what the other end said, or that it is not there."""
-    if isinstance(error, TailraceError):
-        return error
     said = getattr(error, "extra_info", None)
     if said:
         try:

@@ -27,6 +27,7 @@ from tailrace.log.view import LogView
 from tailrace.message import Message, NodeId, Op, now
 from tailrace.relay.names import CLUSTER
 from tailrace.relay.outgoing import Frame, Outgoing, Wish
+from tailrace.relay.refusal import malformed
 from tailrace.relay.request import Joined, Registered
 from tailrace.relay.vclock import Vclock
 
@@ -89,7 +90,7 @@ class Joins:
         session = self._find(name)
         if not 0 <= number < session.chunks:
             what = f"there is no chunk {number}, only {session.chunks}"
-            raise TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
+            raise malformed(what)
         for batch in self._batches(session, number):
             for part in batch.pieces():
                 session.seen_s = time.monotonic()

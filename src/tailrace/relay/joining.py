@@ -20,8 +20,10 @@ from pyarrow import ipc
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, decode_body
 from tailrace.relay import flight
+from tailrace.relay.flight import Call
 from tailrace.relay.outgoing import Frame
-from tailrace.relay.request import Chunk, FinalRows, Finish, Join, Joined, Registered
+from tailrace.relay.refusal import malformed
+from tailrace.relay.request import Chunk, FinalRows, Finish, Join, Joined, Paper, Registered
 from tailrace.relay.wire import SCHEMA, Unpacker
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Joining:
         joined = self._resumed() or self._begin(client)
         try:
             self._fetch(client, joined)
-            answer = self._act(client, flight.FINISH, Finish(session=joined.session))
+            answer = self._ask(client, Call.FINISH, Finish(session=joined.session))
             registered = Registered.read(answer)
             final = list(self._groups(client, FinalRows(session=joined.session)))
         except TailraceError as error:
@@ -60,13 +62,13 @@ class Joining:
             journal.append_group(group)
         if not registered.vclock <= journal.vclock:
             what = f"the source promised messages up to {registered.vclock}, and sent those up to {journal.vclock}"
-            raise TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
+            raise malformed(what)
         self._forget()
 
     def _begin(self, client: fl.FlightClient) -> Joined:
         self._forget()
         os.makedirs(self._directory)
-        joined = Joined.read(self._act(client, flight.JOIN, Join(node=self._identity.node)))
+        joined = Joined.read(self._ask(client, Call.JOIN, Join(node=self._identity.node)))
         noted = {"source": self._source.location, "joined": joined.packed().decode()}
         path = os.path.join(self._directory, _SESSION)
         with open(f"{path}.new", "w", encoding="utf-8") as stream:
@@ -119,25 +121,12 @@ class Joining:
             yield from unpacker.groups(batch)
 
     def _get(self, client: fl.FlightClient, ticket: bytes) -> Iterator[pa.RecordBatch]:
-        with _our_errors():
+        with flight.our_errors():
             reader = client.do_get(fl.Ticket(ticket), flight.options(self._source.token))
             for chunk in reader:
                 if chunk.data is not None and len(chunk.data):
                     yield chunk.data
 
-    def _act(self, client: fl.FlightClient, name: str, paper: Any) -> bytes:
-        with _our_errors():
-            action = fl.Action(name, paper.packed())
-            (answer,) = client.do_action(action, flight.options(self._source.token))
-            found: bytes = answer.body.to_pybytes()
-            return found
-
-
-class _our_errors:  # noqa: N801  used as a statement
-    """Errors of Flight as ours."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, fl.FlightError | pa.ArrowException) and not isinstance(error, TailraceError):
-            raise flight.ours(error) from error
+    def _ask(self, client: fl.FlightClient, call: Call, paper: Paper) -> bytes:
+        (answer,) = flight.ask(client, call, paper, self._source.token)
+        return answer

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP, Batch
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
 from tailrace.message import Lsn, NodeId, Offset
+from tailrace.relay.refusal import check_next, malformed
 from tailrace.relay.vclock import LOCAL, Vclock, decode_vclock
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ class Journal:
             here = self._vclock[origin]
             if last <= here:
                 return False
-            if first != here + 1:
-                raise _not_next(origin, first, here)
+            check_next(origin, first, here)
             with self.log.group() as group:
                 for head, body in frames:
                     group.add_frame(head, body)
@@ -148,11 +147,11 @@ def span_of(heads: Sequence[Head]) -> tuple[NodeId, Lsn, Lsn]:
     """Whose messages a group has, and from which to which; together its frames have all between."""
     origins = {head.origin for head in heads}
     if len(origins) != 1 or LOCAL in origins:
-        raise _malformed(f"a group has messages of {len(origins)} origins, or of none that is known")
+        raise malformed(f"a group has messages of {len(origins)} origins, or of none that is known")
     first, last = min(head.first_lsn for head in heads), max(head.last_lsn for head in heads)
     messages = sum(head.span for head in heads)
     if last - first + 1 != messages:
-        raise _malformed(f"a group from lsn {first} to {last} has {messages} messages")
+        raise malformed(f"a group from lsn {first} to {last} has {messages} messages")
     return origins.pop(), first, last
 
 
@@ -163,15 +162,3 @@ def _latest(rows: pa.RecordBatch) -> int:
 
 def _with_lsn(rows: pa.RecordBatch, lsn: Any) -> pa.RecordBatch:
     return rows.set_column(rows.schema.get_field_index("lsn"), "lsn", pa.array(lsn, pa.int64()))
-
-
-def _not_next(origin: NodeId, first: Lsn, here: Lsn) -> TailraceError:
-    if first <= here:
-        what = f"a group of node {origin} begins at lsn {first}, in the middle of what is here (up to {here})"
-        return TailraceError("relay.inside_transaction", what, hint="take a new snapshot")
-    what = f"messages {here + 1} to {first - 1} of node {origin} are missing before a group"
-    return TailraceError("relay.gap", what, hint="take a new snapshot")
-
-
-def _malformed(why: str) -> TailraceError:
-    return TailraceError("relay.malformed", why, hint="see that both nodes run the same release")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, decode_body, encode_frame
 from tailrace.log.cursor import Cursor
 from tailrace.log.frame import Head
 from tailrace.log.selection import EVERYTHING
-from tailrace.message import Lsn, NodeId, Offset, Op
+from tailrace.message import NodeId, Offset, Op
 from tailrace.relay.journal import span_of
 from tailrace.relay.names import NOOPS
+from tailrace.relay.refusal import check_next
 from tailrace.relay.vclock import LOCAL, Vclock
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ class Outgoing:
         is_theirs = origin == self._wish.peer and last > self._theirs_upto
         if last <= known or is_theirs or origin in self._wish.without:
             return []
-        if first != known + 1:
-            raise _not_next(origin, first, known)
+        check_next(origin, first, known)
         self.vclock = self.vclock.advanced(origin, last)
         return [self._seen(head, body) for head, body in group]
 
@@ -117,11 +116,3 @@ def noops(head: Head, body: ReadableBuffer) -> Frame:
     }
     silent = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
     return encode_frame(Batch(NOOPS, silent, head.mode, head.origin), head.codec)
-
-
-def _not_next(origin: NodeId, first: Lsn, known: Lsn) -> TailraceError:
-    if first <= known:
-        what = f"the peer has messages of node {origin} up to {known}, in the middle of a transaction from {first} on"
-        return TailraceError("relay.inside_transaction", what, hint="take a new snapshot")
-    what = f"messages {known + 1} to {first - 1} of node {origin} are no longer in this log"
-    return TailraceError("relay.gap", what, hint="take a new snapshot, or ask a node that still has them")

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from tailrace.errors import TailraceError
 from tailrace.limits import MIB, U64_MAX
 from tailrace.message import NodeId
+from tailrace.relay.refusal import malformed
 from tailrace.relay.vclock import Vclock, decode_vclock
 
 VERSION: Final = 1
@@ -48,13 +49,13 @@ class Paper(BaseModel):
     def read(cls, raw: bytes) -> Self:
         """What a peer sent."""
         if len(raw) > BYTES_MAX:
-            raise _malformed(cls, f"it has {len(raw)} bytes, {BYTES_MAX} are allowed")
+            raise malformed(f"{cls.__name__.lower()} cannot be read: it has {len(raw)} bytes, {BYTES_MAX} are allowed")
         try:
             return cls.model_validate_json(raw)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             place = ".".join(str(part)[:40] for part in first["loc"])
-            raise _malformed(cls, f"{place}: {first['msg']}"[:300]) from error
+            raise malformed(f"{cls.__name__.lower()} cannot be read: {place}: {first['msg']}"[:300]) from error
 
 
 class Ballot(Paper):
@@ -65,7 +66,6 @@ class Ballot(Paper):
     vclock: Clock
     version: int = VERSION
     is_loading: bool = False
-    is_read_only: bool = False
 
 
 class Join(Paper):
@@ -149,8 +149,6 @@ class Subscribed(Paper):
 class Heartbeat(Paper):
     """Sent at once, then regularly, also between messages."""
 
-    at_us: Annotated[int, Field(ge=0)]
-    """The sender's clock."""
     vclock: Clock
 
 
@@ -159,13 +157,6 @@ class Ack(Paper):
 
     node: Node
     vclock: Clock
-    at_us: Annotated[int, Field(ge=0)] = 0
-    """The `at_us` of the last heartbeat, so that the time it took is known without comparing clocks."""
-
-
-def _malformed(kind: type[Paper], why: str) -> TailraceError:
-    what = f"{kind.__name__.lower()} cannot be read: {why}"
-    return TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
 
 
 def read_wish(raw: bytes) -> Subscribe | Chunk | FinalRows:

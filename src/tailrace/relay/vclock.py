@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from tailrace.errors import TailraceError
 from tailrace.limits import U64_MAX
 from tailrace.message import Lsn, NodeId
+from tailrace.relay.refusal import malformed
 
 LOCAL: Final = NodeId(0)
 """The origin of what is nobody else's business: never sent, and no part of a clock."""
@@ -84,17 +84,12 @@ class Vclock(Mapping[NodeId, Lsn]):
 def decode_vclock(told: Any) -> Vclock:
     """The inverse of `Vclock.encode`, for what comes from outside."""
     if not isinstance(told, dict) or len(told) > COMPONENTS_MAX:
-        raise _malformed("it is no map, or one with too many entries")
+        raise malformed("a vector clock cannot be read: it is no map, or one with too many entries")
     lsns: dict[NodeId, Lsn] = {}
     for origin, lsn in told.items():
         if not isinstance(origin, str) or _NODE_ID.fullmatch(origin) is None or int(origin) > U64_MAX:
-            raise _malformed(f"{str(origin)[:40]!r} is no node id")
+            raise malformed(f"a vector clock cannot be read: {str(origin)[:40]!r} is no node id")
         if isinstance(lsn, bool) or not isinstance(lsn, int) or not 0 <= lsn <= _LSN_MAX:
-            raise _malformed(f"the entry of {origin} is no lsn")
+            raise malformed(f"a vector clock cannot be read: the entry of {origin} is no lsn")
         lsns[NodeId(int(origin))] = Lsn(lsn)
     return Vclock(lsns)
-
-
-def _malformed(why: str) -> TailraceError:
-    what = f"a vector clock cannot be read: {why}"
-    return TailraceError("relay.malformed", what, hint="see that both nodes run the same release")

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tailrace.errors import TailraceError
 from tailrace.limits import FRAME_BYTES_MAX, GIB, MIB
 from tailrace.log.frame import Head, ShortFrame, crc32, parse_head, place_head
 from tailrace.namespace import RESERVED, check_name
 from tailrace.relay.names import TRAVELLING
 from tailrace.relay.outgoing import Frame
+from tailrace.relay.refusal import malformed
 
 SCHEMA: Final = pa.schema([pa.field("frame", pa.binary(), nullable=False)])
 GROUP_BYTES_MAX: Final = 4 * GIB
@@ -52,14 +52,14 @@ class Unpacker:
     def groups(self, batch: pa.RecordBatch) -> Iterator[list[Frame]]:
         """The groups that a batch completes."""
         if not batch.schema.equals(SCHEMA):
-            raise _malformed("a batch has other columns than it should")
+            raise malformed(f"{_HERE} cannot be read: a batch has other columns than it should")
         for value in batch.column("frame"):
             buffer: Any = value.as_buffer()
             head, body = parsed(memoryview(buffer))
             self._frames.append((head, body))
             self._bytes += head.frame_bytes
             if self._bytes > GROUP_BYTES_MAX:
-                raise _malformed(f"a group has more than {GROUP_BYTES_MAX} bytes")
+                raise malformed(f"{_HERE} cannot be read: a group has more than {GROUP_BYTES_MAX} bytes")
             if head.closes_group:
                 group, self._frames, self._bytes = self._frames, [], 0
                 yield group
@@ -68,22 +68,22 @@ class Unpacker:
 def parsed(frame: memoryview) -> tuple[Head, memoryview]:
     """A frame that came from outside."""
     if len(frame) > FRAME_BYTES_MAX:
-        raise _malformed(f"a frame has {len(frame)} bytes, {FRAME_BYTES_MAX} are allowed")
+        raise malformed(f"{_HERE} cannot be read: a frame has {len(frame)} bytes, {FRAME_BYTES_MAX} are allowed")
     try:
         head = parse_head(frame, 0, file=_HERE, position=0)
     except ShortFrame as short:
-        raise _malformed(f"a frame of {len(frame)} bytes ends before its head does") from short
+        raise malformed(f"{_HERE} cannot be read: a frame of {len(frame)} bytes ends before its head does") from short
     if head.frame_bytes != len(frame):
-        raise _malformed(f"a frame claims {head.frame_bytes} bytes and has {len(frame)}")
+        raise malformed(f"{_HERE} cannot be read: a frame claims {head.frame_bytes} bytes and has {len(frame)}")
     if not head.is_batch or head.is_hole or head.span != head.messages:
-        raise _malformed("a frame is no batch with all its messages")
+        raise malformed(f"{_HERE} cannot be read: a frame is no batch with all its messages")
     body = frame[head.head_bytes :]
     if crc32(body) != head.body_crc:
-        raise _malformed("the checksum of a frame's body differs")
+        raise malformed(f"{_HERE} cannot be read: the checksum of a frame's body differs")
     if head.namespace not in TRAVELLING:
         check_name(head.namespace, "namespace")
         if head.namespace.startswith(RESERVED):
-            raise _malformed(f"namespace {head.namespace} is reserved")
+            raise malformed(f"{_HERE} cannot be read: namespace {head.namespace} is reserved")
     return head, body
 
 
@@ -91,7 +91,3 @@ def all_packed(groups: Iterable[list[Frame]]) -> Iterator[pa.RecordBatch]:
     """Groups, one after the other."""
     for group in groups:
         yield from packed(group)
-
-
-def _malformed(why: str) -> TailraceError:
-    return TailraceError("relay.malformed", f"{_HERE} cannot be read: {why}", hint="see that both run the same release")
