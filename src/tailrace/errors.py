@@ -73,6 +73,7 @@ CODES: Final[dict[str, Exit]] = {
     "relay.join_lost": Exit.RUNTIME,
     "relay.no_snapshot": Exit.RUNTIME,
     "relay.not_empty": Exit.INPUT,
+    "relay.conflict": Exit.RUNTIME,
     "relay.loading": Exit.RUNTIME,
     "relay.no_rights": Exit.INPUT,
     "relay.unreachable": Exit.ENVIRONMENT,

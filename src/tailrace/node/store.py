@@ -23,6 +23,7 @@ from tailrace.log.consumers import Consumers
 from tailrace.log.reader import LogReader
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
+from tailrace.node.conflict import Policies
 from tailrace.node.merging import Merger, NodeStorage, VersionRow
 from tailrace.relay.names import VERSIONS
 from tailrace.relay.vclock import Vclock
@@ -67,6 +68,7 @@ class Store:
         namespace: re.Pattern[str],
         *,
         replaces: bool = False,
+        policies: Policies | None = None,
     ) -> None:
         if not isinstance(writing, NodeStorage) or not isinstance(reading, ViewableSource):
             what = f"{writing.where()} cannot be the store of a node"
@@ -77,12 +79,13 @@ class Store:
         self._journal = journal
         self._namespace = namespace
         self._replaces = replaces
+        self._policies = policies or Policies()
         self._reader = reading.open()
         self._progress = load_progress(LogReader(journal.log.directory))
         consumers = Consumers(journal.log.directory)
         consumers.register(CONSUMER, exist_ok=True)
         self._session = ConsumerSession(consumers, CONSUMER)
-        self._merger = Merger(writing, journal, namespace, self._session.resume_offset)
+        self._merger = Merger(writing, journal, namespace, self._session.resume_offset, self._policies)
         self._begin()
 
     def close(self) -> None:
@@ -104,7 +107,7 @@ class Store:
             merged = self._merger.next_offset
             end, vclock = self._journal.snapshot()
         storage = self._storage.of_view(directory)
-        merger = Merger(storage, self._journal, self._namespace, merged)
+        merger = Merger(storage, self._journal, self._namespace, merged, self._policies)
         while merger.next_offset < end:  # the view itself is brought up to the journal, and then is what the clock says
             merger.merge(end, position)
         return View(options, vclock, lambda: map(_version_batch, storage.versions()))

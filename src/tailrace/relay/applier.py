@@ -68,6 +68,7 @@ RETRIED: Final = {
     "relay.no_rights": State.LOADING,
     "relay.gap": State.LOADING,
     "relay.join_lost": State.LOADING,
+    "relay.conflict": State.LOADING,
     "relay.unreachable": State.DISCONNECTED,
     "relay.self": State.OFF,
 }

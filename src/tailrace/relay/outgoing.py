@@ -89,10 +89,11 @@ class Outgoing:
 
 def first_missing(view: LogView, vclock: Vclock) -> Offset:
     """An offset before which a log has nothing that a clock does not cover."""
+    end = view.head().next_offset  # first: what is appended while we look is behind it
     for base, found in view.all_contents():
         if any(high > vclock[NodeId(origin)] for origin, (_, high) in found.origins.items() if origin != LOCAL):
             return _first_in(view, base, vclock)
-    return view.head().next_offset
+    return end
 
 
 def _first_in(view: LogView, base: Offset, vclock: Vclock) -> Offset:

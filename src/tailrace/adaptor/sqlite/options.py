@@ -11,10 +11,12 @@ from pydantic import BeforeValidator, Field
 from tailrace.adaptor.options import Check, FilePath, FilledIn, ReaderOptions, Seconds, WriterOptions
 from tailrace.adaptor.sqlite import probes
 from tailrace.adaptor.sqlite.comparing import SqliteReadBack
+from tailrace.adaptor.sqlite.conflicts import all_conflicts, resolve
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
 from tailrace.adaptor.sqlite.versions import VersionRow, all_versions
-from tailrace.adaptor.sqlite.writer import SqliteWriter
+from tailrace.adaptor.sqlite.writer import SqliteWriter, table_name
+from tailrace.node.conflict import Conflict, Keep
 
 _VIEW_NAME: Final = "view.db"
 
@@ -87,6 +89,14 @@ class SqliteWriterOptions(WriterOptions):
     def versions(self) -> Iterator[list[VersionRow]]:
         with self._database().reading() as connection:
             yield from all_versions(connection)
+
+    def conflicts(self) -> list[Conflict]:
+        with self._database().reading() as connection:
+            return all_conflicts(connection)
+
+    def resolve(self, conflict: Conflict, keep: Keep) -> None:
+        with self._database().writing() as connection:
+            resolve(connection, conflict.id, keep, table_name(conflict.namespace))
 
     def read_back(self) -> SqliteReadBack:
         return SqliteReadBack(self._database(), self.key)

@@ -269,5 +269,13 @@ def upsert(table: str, texts: Sequence[str], places: Sequence[str], key: Sequenc
     return f"{insert(table, texts, places)} ON CONFLICT({names(key)}) DO {action}"
 
 
+def row_of(table: str, key: Sequence[str]) -> str:
+    return f"SELECT * FROM {name(table)} WHERE {_has(key)}"
+
+
 def delete(table: str, key: Sequence[str]) -> str:
-    return f"DELETE FROM {name(table)} WHERE {' AND '.join(f'{name(text)} IS ?' for text in key)}"
+    return f"DELETE FROM {name(table)} WHERE {_has(key)}"
+
+
+def _has(key: Sequence[str]) -> str:
+    return " AND ".join(f"{name(text)} IS ?" for text in key)

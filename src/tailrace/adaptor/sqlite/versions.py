@@ -26,12 +26,12 @@ Mark = tuple[int, str, int]
 _NEVER: Final[Mark] = (-1, "", 0)
 _TABLE: Final = """CREATE TABLE IF NOT EXISTS tailrace_version(
     namespace TEXT NOT NULL, key TEXT NOT NULL, at INTEGER NOT NULL, origin TEXT NOT NULL, lsn INTEGER NOT NULL,
-    is_put INTEGER NOT NULL, PRIMARY KEY(namespace, key)) WITHOUT ROWID"""
-_FIND: Final = "SELECT at, origin, lsn, is_put FROM tailrace_version WHERE namespace = ? AND key = ?"
-_NOTE: Final = """INSERT INTO tailrace_version VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT(namespace, key)
-    DO UPDATE SET at = excluded.at, origin = excluded.origin, lsn = excluded.lsn
+    PRIMARY KEY(namespace, key)) WITHOUT ROWID"""
+_FIND: Final = "SELECT at, origin, lsn FROM tailrace_version WHERE namespace = ? AND key = ?"
+_NOTE_ALWAYS: Final = """INSERT INTO tailrace_version VALUES (?, ?, ?, ?, ?) ON CONFLICT(namespace, key)
+    DO UPDATE SET at = excluded.at, origin = excluded.origin, lsn = excluded.lsn"""
+_NOTE: Final = f"""{_NOTE_ALWAYS}
     WHERE (excluded.at, excluded.origin, excluded.lsn) > (at, origin, lsn)"""
-_MARK_PUT: Final = "UPDATE tailrace_version SET is_put = 1 WHERE namespace = ? AND key = ?"
 _ALL: Final = "SELECT namespace, key, at, origin, lsn FROM tailrace_version ORDER BY namespace, key"
 _BATCH_ROWS: Final = 10_000
 _ORIGIN_DIGITS: Final = 20
@@ -47,9 +47,8 @@ class Judgement:
     """Whether it moves a row to another key."""
     may_move: list[bool] = field(default_factory=list)
     """Whether it is newer than the row that it moves away from."""
-    is_put: list[bool] = field(default_factory=list)
-    """Whether the node has ever written a row that it writes or moves away from. Otherwise only the database's own
-    users have, and what they wrote is there."""
+    is_foreign: list[bool] = field(default_factory=list)
+    """Whether a node other than its own last wrote a row that it writes or moves away from."""
 
 
 class Versions:
@@ -62,43 +61,36 @@ class Versions:
     def judge(self, messages: Messages, key: Sequence[str]) -> Judgement:
         """What each message is against the rows that are there."""
         new, old = keys_of(messages, key)
-        seen: dict[str, tuple[Mark, bool]] = {}
+        seen: dict[str, Mark] = {}
         made = Judgement()
         for mine, there, was in zip(_marks(messages), new, old, strict=True):
-            written, is_put = self._known(seen, messages.namespace, there)
-            left, was_put = self._known(seen, messages.namespace, was)
+            written = self._known(seen, messages.namespace, there)
+            left = self._known(seen, messages.namespace, was)
             made.is_newer.append(mine > written)
             made.is_move.append(was != there)
             made.may_move.append(was == there or mine > left)
-            is_put = is_put or was_put  # what is put again at one key is put at the other
-            made.is_put.append(is_put)
-            seen[there] = (max(mine, written), is_put)
-            seen[was] = (max(mine, left), is_put)
+            made.is_foreign.append(any(mark != _NEVER and mark[1] != mine[1] for mark in (written, left)))
+            seen[there] = max(mine, written)
+            seen[was] = max(mine, left)
         return made
 
-    def note(self, messages: Messages, key: Sequence[str], is_put: Sequence[bool]) -> None:
-        """These messages were written, or lost against newer ones. `is_put` says which the node itself wrote."""
+    def note(self, messages: Messages, key: Sequence[str], *, always: bool = False) -> None:
+        """These messages were written, or lost against newer ones. What is older than what is known counts only if it
+        is said so."""
         new, old = keys_of(messages, key)
         rows: list[VersionRow] = []
-        written: list[tuple[str, str]] = []
-        for mine, there, was, has_put in zip(_marks(messages), new, old, is_put, strict=True):
-            for each in dict.fromkeys((there, was)):
-                rows.append((messages.namespace, each, *mine))
-                if has_put:
-                    written.append((messages.namespace, each))
-        self._connection.executemany(_NOTE, rows)
-        self._connection.executemany(_MARK_PUT, written)
+        for mine, there, was in zip(_marks(messages), new, old, strict=True):
+            rows += [(messages.namespace, each, *mine) for each in dict.fromkeys((there, was))]
+        self._connection.executemany(_NOTE_ALWAYS if always else _NOTE, rows)
 
     def put(self, rows: Iterable[VersionRow]) -> None:
         """What a source knows of rows that the node has got from there."""
-        told = list(rows)
-        self._connection.executemany(_NOTE, told)
-        self._connection.executemany(_MARK_PUT, [(namespace, key) for namespace, key, *_ in told])
+        self._connection.executemany(_NOTE, rows)
 
-    def _known(self, seen: dict[str, tuple[Mark, bool]], namespace: str, key: str) -> tuple[Mark, bool]:
+    def _known(self, seen: dict[str, Mark], namespace: str, key: str) -> Mark:
         if key not in seen:
             found = self._connection.execute(_FIND, (namespace, key)).fetchone()
-            seen[key] = (_NEVER, False) if found is None else (found[:3], bool(found[3]))
+            seen[key] = found or _NEVER
         return seen[key]
 
 
