@@ -20,10 +20,11 @@ from tailrace.errors import TailraceError
 from tailrace.limits import MIB
 from tailrace.log.cursor import Cursor
 from tailrace.log.selection import EVERYTHING, SelectedFrame
-from tailrace.message import Offset, Op
+from tailrace.message import Lsn, Offset, Op
 from tailrace.namespace import RESERVED
 from tailrace.node.conflict import Clash, Conflict, Keep, Policies, Policy
 from tailrace.pipeline.spec import SchemaPolicy
+from tailrace.relay.limbo import Limbo, control_of, decode_limbo, encode_limbo
 from tailrace.relay.vclock import LOCAL
 
 if TYPE_CHECKING:
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
 
 VersionRow = tuple[str, str, int, str, int]
 """Namespace, key, timestamp, origin and lsn of the message that wrote a row last."""
+LIMBO: Final = "limbo"
+"""Under which name a store remembers which synchronous transactions are undecided."""
 _MERGE_BYTES: Final = 64 * MIB
+_Wanted = tuple[Offset | None, SelectedFrame]
+"""What is to be written, and the offset as of which it happens where that is not its own."""
 
 
 class NodeWriter(Writer, Clearing, Protocol):
@@ -61,6 +66,12 @@ class NodeWriter(Writer, Clearing, Protocol):
 
     def quarantine(self, found: Iterable[Conflict]) -> None:
         """Keep conflicts for people to see; those that are known stay as they are."""
+
+    def remember(self, name: str, text: str) -> None:
+        """Keep a word about the node itself, in the same transaction."""
+
+    def recalled(self, name: str) -> str | None:
+        """What was kept under a name."""
 
     def decision(self, origin: str, lsn: int) -> Keep | None:
         """What somebody has decided about a message in quarantine."""
@@ -114,6 +125,8 @@ class Merger:
     ) -> None:
         self.next_offset = start
         """Everything before is in the database."""
+        self.needed_from = start
+        """Everything before can go from the journal."""
         self._noted = start
         """What the database's own users wrote is noted up to here."""
         self._policies = policies
@@ -144,17 +157,22 @@ class Merger:
             if not writer.is_captured(captured):
                 return None
             self._note_captured(writer, end)
+            known = limbo = decode_limbo(writer.recalled(LIMBO))
             for group in _groups(cursor.advance(end)):
                 try:
-                    count += sum(self._write(writer, self._unapplied(writer, frame)) for frame in self._to_write(group))
+                    limbo, wanted = self._to_write(group, limbo)
+                    count += sum(self._write(writer, messages) for messages in self._unapplied(writer, wanted))
                 except _Undecided as stop:
                     stop.group = group[0].head.offset
                     raise
                 size += sum(frame.head.body_bytes for frame in group)
                 if size >= _MERGE_BYTES:
                     break
+            if limbo != known:
+                writer.remember(LIMBO, encode_limbo(limbo))
             writer.commit(Offset(cursor.next_offset - 1))
             self.next_offset = cursor.next_offset
+            self.needed_from = min([self.next_offset, *(each.offset for each in limbo.pending)])
             self._noted = max(self._noted, end)
         return count
 
@@ -168,8 +186,22 @@ class Merger:
                         if len(messages) and messages.key:
                             writer.note_versions(messages)
 
-    def _to_write(self, group: list[SelectedFrame]) -> list[SelectedFrame]:
-        return [] if _is_captured_here(group) else [frame for frame in group if self._is_data(frame)]
+    def _to_write(self, group: list[SelectedFrame], limbo: Limbo) -> tuple[Limbo, list[_Wanted]]:
+        """What is undecided after a group, and what it lets happen: its own messages, or those of synchronous
+        transactions that it confirms."""
+        control = control_of([(frame.head, frame.body) for frame in group])
+        first = group[0].head
+        if control is None:
+            found = [] if _is_captured_here(group) else [frame for frame in group if self._is_data(frame)]
+            return limbo, [(None, frame) for frame in found]
+        last = Lsn(max(frame.head.last_lsn for frame in group))
+        limbo, confirmed = limbo.after(control, first.origin, last, first.offset)
+        return limbo, [(first.offset, frame) for each in confirmed for frame in self._group_at(each.offset)]
+
+    def _group_at(self, offset: Offset) -> list[SelectedFrame]:
+        with self._cursor(offset) as cursor:
+            group = next(_groups(cursor.advance(self._journal.end)))
+        return [frame for frame in group if self._is_data(frame)]
 
     def _cursor(self, start: Offset) -> closing[Cursor]:
         return closing(Cursor(self._journal.view, start, EVERYTHING))
@@ -251,10 +283,17 @@ class Merger:
         writer.note_versions(messages)
         return self.put(writer, wanted)
 
-    def _unapplied(self, writer: NodeWriter, frame: SelectedFrame) -> Messages:
-        messages = messages_of(frame)
-        applied = writer.applied(messages.namespace)
-        return messages if applied is None else messages.after(applied)
+    def _unapplied(self, writer: NodeWriter, wanted: Iterable[_Wanted]) -> Iterator[Messages]:
+        """What the database does not have yet."""
+        for as_of, frame in wanted:
+            messages = messages_of(frame)
+            applied = writer.applied(messages.namespace)
+            if applied is None:
+                yield messages
+            elif as_of is None:
+                yield messages.after(applied)
+            elif applied < as_of:
+                yield messages
 
     def _is_data(self, frame: SelectedFrame) -> bool:
         head = frame.head

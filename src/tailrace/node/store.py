@@ -24,7 +24,8 @@ from tailrace.log.reader import LogReader
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
-from tailrace.node.merging import Merger, NodeStorage, VersionRow
+from tailrace.node.merging import LIMBO, Merger, NodeStorage, VersionRow
+from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import VERSIONS
 from tailrace.relay.vclock import Vclock
 from tailrace.source.bookmark import bookmark, load_progress
@@ -130,7 +131,7 @@ class Store:
             with self._turn:
                 written = self._merger.merge(self._journal.end, self._progress.position or {})
             if written is not None:
-                self._session.commit(max(0, self._merger.next_offset - 1))
+                self._session.commit(max(0, self._merger.needed_from - 1))
                 return written
             self.capture()
         return 0  # others write all the time; the next turn tries again
@@ -139,7 +140,7 @@ class Store:
         """The tables that are replicated."""
         return [table for table in reader.tables() if self._namespace.search(table.namespace)]
 
-    def load(self, batches: Iterable[Batch]) -> int:
+    def load(self, batches: Iterable[Batch], limbo: Limbo | None = None) -> int:
         """Fill the tables, all at once. Rows that are there already are only replaced if they came in this way before,
         or if that was asked for."""
         writer = self._storage.open_unnoted()
@@ -156,6 +157,7 @@ class Store:
                     writer.put_versions(_version_rows(batch))
                     continue
                 count += self._merger.put(writer, _messages(batch, count))
+            writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
             writer.commit(Offset(max(0, self._journal.end - 1)))
         finally:
             with suppress(TailraceError):

@@ -231,6 +231,13 @@ NAMESAKE: Final = """SELECT namespace FROM tailrace_applied
     WHERE tbl = ? COLLATE NOCASE AND namespace <> ? LIMIT 1"""
 
 
+# What the store of a node has beside its tables.
+
+NODE_TABLE: Final = "CREATE TABLE IF NOT EXISTS tailrace_node(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
+REMEMBER: Final = "INSERT INTO tailrace_node VALUES (?, ?) ON CONFLICT(name) DO UPDATE SET value = excluded.value"
+RECALL: Final = "SELECT value FROM tailrace_node WHERE name = ?"
+
+
 def create_table(table: str, fields: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
     """A table; one key column of whole numbers becomes the rowid itself."""
     is_rowid = len(key) == 1 and (key[0], "INTEGER") in fields

@@ -153,6 +153,19 @@ class SqliteWriter:
         with self._database.errors():
             return conflicts.decision(self._begin(), origin, lsn)
 
+    def remember(self, name: str, text: str) -> None:
+        connection = self._begin()
+        with self._database.errors():
+            connection.execute(sql.NODE_TABLE)
+            connection.execute(sql.REMEMBER, (name, text))
+
+    def recalled(self, name: str) -> str | None:
+        connection = self._begin()
+        with self._database.errors():
+            connection.execute(sql.NODE_TABLE)
+            found = connection.execute(sql.RECALL, (name,)).fetchone()
+        return None if found is None else str(found[0])
+
     def put_versions(self, rows: Iterable[VersionRow]) -> None:
         with self._database.errors():
             Versions(self._begin()).put(rows)
