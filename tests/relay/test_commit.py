@@ -164,9 +164,13 @@ def test_of_two_who_want_to_lead_at_once_one_does(shops: Three) -> None:
 
 def test_what_a_node_has_promised_it_keeps(shops: Three) -> None:
     b = shops[1]
-    assert b.journal.promise(9)
-    assert not b.journal.promise(9)
-    assert type(b.journal)(b.log, b.id).term == 9
+    b.journal.hear_of(9)
+    assert b.journal.promise(9, shops[0].id), "who only hears of a term has promised nothing"
+    assert b.journal.promise(9, shops[0].id)
+    again = type(b.journal)(b.log, b.id)
+    assert again.term == 9
+    assert not again.promise(9, shops[2].id)
+    assert again.promise(10, shops[2].id)
 
 
 def test_a_newcomer_is_told_who_leads_if_it_understands(shops: Three) -> None:

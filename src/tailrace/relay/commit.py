@@ -67,14 +67,14 @@ class Committer:
         """Lead from now on; gives the term. Enough peers must agree: those promise to follow nobody of an earlier term,
         and have nothing of the one who led that this node lacks."""
         limbo, term = self._journal.limbo, self._journal.term + 1
-        if not self._journal.promise(term):
+        if not self._journal.promise(term, self._journal.node):
             raise TailraceError("relay.fenced", "another node wants to lead at the same time", hint="try again")
         request = Elect(node=self._journal.node, cluster=cluster, term=term, vclock=self._journal.vclock)
         answers = vote(request)
         agreed = sum(answer.is_granted for answer in answers)
         if agreed < self._acks:
             for answer in answers:
-                self._journal.promise(answer.term)
+                self._journal.hear_of(answer.term)
             what = f"{agreed} other nodes agree, {self._acks} are needed"
             hint = "see that they run and have all that the leader wrote, then try again"
             raise TailraceError("relay.no_quorum", what, hint=hint)

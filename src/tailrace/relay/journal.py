@@ -65,13 +65,21 @@ class Journal:
         """The highest that is known here: in the log, or promised to a node that wants to lead."""
         return max(self.limbo.term, self._terms.promised)
 
-    def promise(self, term: int) -> bool:
-        """From now on nobody leads here who leads since an earlier term; False when there is such a promise already."""
+    def promise(self, term: int, node: NodeId) -> bool:
+        """From now on nobody leads here since an earlier term, and since this one nobody else; False when somebody does
+        or has such a promise already."""
         with self._turn:
-            if term <= self.term:
+            is_free = term > self.term or (term == self._terms.promised > self.limbo.term)
+            if not is_free or (term == self._terms.promised and self._terms.promised_to not in (0, node)):
                 return False
-            self._terms.promise(term, self.limbo)
+            self._terms.promise(term, node, self.limbo)
             return True
+
+    def hear_of(self, term: int) -> None:
+        """Somebody leads since a term, or wants to, of whom this node may not have heard."""
+        with self._turn:
+            if term > self.term:
+                self._terms.promise(term, NodeId(0), self.limbo)
 
     def snapshot(self) -> tuple[Offset, Vclock]:
         """Where the log ends, and the clock of all that is before. Not while something is undecided: what would be

@@ -112,8 +112,7 @@ class Service:
         if subscription is None:
             what = f"replica {ack.node} does not follow"
             raise TailraceError("relay.unknown_replica", what, hint="subscribe first")
-        if ack.term > self.journal.term:
-            self.journal.promise(ack.term)  # somebody leads, or wants to, of whom this node has not heard
+        self.journal.hear_of(ack.term)
         subscription.acknowledge(ack.vclock)
         with self.acknowledged:
             self.acknowledged.notify_all()
@@ -127,7 +126,9 @@ class Service:
         self._check_peer(request.node, request.cluster)
         leader = self.journal.limbo.leader
         has_all = self.journal.vclock[leader] <= request.vclock[leader]
-        return Elected(is_granted=has_all and self.journal.promise(request.term), term=self.journal.term)
+        return Elected(
+            is_granted=has_all and self.journal.promise(request.term, NodeId(request.node)), term=self.journal.term
+        )
 
     def register(self, request: Register) -> None:
         """A node that joined elsewhere will follow: the log is kept for it from what it does not have."""

@@ -25,7 +25,10 @@ class Terms:
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, NAME)
-        self._kept, self.promised = self._read()
+        self.promised, self.promised_to = 0, NodeId(0)
+        """The highest term that this node has heard of, and to whom it has promised that it may lead then, if to
+        anybody."""
+        self._kept = self._read()
 
     def limbo(self, view: LogView) -> Limbo:
         """What is undecided at the end of a log."""
@@ -38,25 +41,31 @@ class Terms:
         cursor.close()
         return limbo if limbo.term >= self._kept.term else self._kept
 
-    def promise(self, term: int, limbo: Limbo) -> None:
-        self.promised = term
+    def promise(self, term: int, node: NodeId, limbo: Limbo) -> None:
+        self.promised, self.promised_to = term, node
         self.keep(limbo)
 
     def keep(self, limbo: Limbo) -> None:
         """Durably."""
         self._kept = Limbo(limbo.term, limbo.leader)
-        said = {"term": limbo.term, "leader": str(limbo.leader), "promised": self.promised}
+        said = {
+            "term": limbo.term,
+            "leader": str(limbo.leader),
+            "promised": self.promised,
+            "promised_to": str(self.promised_to),
+        }
         with disk_errors("keeping the term", self._path):
             Disk().replace_file(self._path, json.dumps(said).encode())
 
-    def _read(self) -> tuple[Limbo, int]:
+    def _read(self) -> Limbo:
         with disk_errors("reading the term", self._path):
             try:
                 with open(self._path, encoding="ascii") as stream:
                     said = json.load(stream)
-                return Limbo(int(said["term"]), NodeId(int(said["leader"]))), int(said["promised"])
+                self.promised, self.promised_to = int(said["promised"]), NodeId(int(said["promised_to"]))
+                return Limbo(int(said["term"]), NodeId(int(said["leader"])))
             except FileNotFoundError:
-                return Limbo(), 0
+                return Limbo()
             except (ValueError, KeyError, TypeError) as error:
                 what = f"a node's term cannot be read: {error}"
                 raise TailraceError("log.corrupt", what, place=Place(self._path), hint="mend the file") from error
