@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
 from tailrace.limits import SEGMENT_BYTES_DEFAULT
+from tailrace.node.access import Writes
 from tailrace.node.conflict import Policies, Policy
 from tailrace.pipeline.form import NamespacePattern
 from tailrace.pipeline.names import name_problem
@@ -67,6 +68,15 @@ class SourceForm(Options):
     """Its private key."""
 
 
+class SynchronousForm(Options):
+    """When a synchronous transaction has happened."""
+
+    acks: int = Field(default=1, ge=0)
+    """So many other nodes must have it."""
+    timeout: Annotated[Seconds, Field(gt=0)] = 5.0
+    """After so long without it is rolled back."""
+
+
 class NodeForm(Options):
     """What can be said about a node beside its store."""
 
@@ -84,6 +94,15 @@ class NodeForm(Options):
     """The nodes that it follows."""
     founder: bool = False
     """Whether it begins a cluster of its own if it belongs to none; otherwise it joins through one of its sources."""
+    quorum: int | None = Field(default=None, ge=0)
+    """So many sources must be in sync before programs may write the store; by default more than half of them. A node
+    that nobody ever joined is writable at once."""
+    writes: Writes = Writes.ANY
+    """Whether programs may write the store of every node, or only that of the leader."""
+    synchronous: SynchronousForm = SynchronousForm()
+    """When a synchronous transaction has happened."""
+    operator: SecretStr | None = None
+    """What operators and applications must say to promote the node and to commit through it."""
     heartbeat: Annotated[Seconds, Field(gt=0)] = 1.0
     """How often a peer hears from it; after four times as long without a word a connection is given up."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
@@ -96,6 +115,8 @@ class NodeForm(Options):
             raise ValueError(f"listen: {host} can be reached by others, so `tls` and `tokens` are needed")
         if not self.founder and not self.sources:
             raise ValueError("a node that follows nobody begins a cluster: say `founder: true`, or name its sources")
+        if self.quorum is not None and self.quorum > len(self.sources):
+            raise ValueError(f"quorum: {self.quorum} of {len(self.sources)} sources can never be in sync")
         names = [source.name for source in self.sources]
         if len(set(names)) < len(names):
             raise ValueError("sources: two have the same name")

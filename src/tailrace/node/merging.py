@@ -90,6 +90,12 @@ class NodeStorage(Protocol):
     def versions(self) -> Iterator[list[VersionRow]]:
         """Which messages wrote the rows last, many at a time."""
 
+    def close_to_users(self, namespaces: Iterable[str]) -> None:
+        """From now on only the node writes these tables; other programs get an error."""
+
+    def open_to_users(self) -> None:
+        """Everybody writes again."""
+
     def conflicts(self) -> list[Conflict]:
         """All in quarantine, in the order in which they were found."""
 

@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -16,15 +16,20 @@ from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.identity import identity_of as log_identity
 from tailrace.message import NodeId
+from tailrace.node.access import Access, Writes
+from tailrace.node.change import changed_batches
 from tailrace.node.form import NodeForm, NodeSpec, SourceForm
 from tailrace.node.identity import Identity, enter, identity_of
 from tailrace.node.store import Store
 from tailrace.relay.applier import Applier, Progress, Source, State
-from tailrace.relay.flight import RelayServer
+from tailrace.relay.commit import Committer
+from tailrace.relay.flight import Call, RelayServer, ask
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
+from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
+from tailrace.relay.subscription import PREFIX
 from tailrace.relay.vclock import Vclock
 
 POLL_S: Final = 0.05
@@ -53,6 +58,9 @@ class Node:
         self._joining = threading.Lock()
         self._told: dict[str, str] = {}
         self.appliers: list[Applier] = []
+        self.store_error: TailraceError | None = None
+        """Why the store is not served, while it is not."""
+        self._access: Access | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
@@ -84,6 +92,42 @@ class Node:
         """By source."""
         return {applier.source.name: applier.progress for applier in self.appliers}
 
+    @property
+    def why_read_only(self) -> str | None:
+        """Why programs cannot write the store; None when they can."""
+        return None if self._access is None else self._access.why_closed
+
+    @property
+    def leader(self) -> tuple[int, NodeId]:
+        """The term, and who leads; 0 when nobody does."""
+        return self._journal.limbo.term, self._journal.limbo.leader
+
+    def promote(self) -> Promoted:
+        """Lead from now on, if enough sources agree."""
+        cluster = self.identity.cluster
+        if cluster is None:
+            raise TailraceError("relay.loading", "the node has not joined yet", hint="try again in a moment")
+        term = self._committer.promote(cluster, self._elect)
+        self._report(f"leads since term {term}")
+        return Promoted(term=term)
+
+    def commit(self, request: Commit) -> Committed:
+        """One synchronous transaction."""
+        if self._store is None:
+            what = "a node without a store does not know what its tables look like"
+            raise TailraceError("relay.no_snapshot", what, hint="commit at a node that has a `store`")
+        batches = changed_batches(request.changes, self._store.keys())
+        self._store.try_out(batches)
+        return Committed(lsn=self._committer.commit(batches, acks=request.acks, timeout_s=request.timeout_s))
+
+    def _elect(self, request: Elect) -> list[Elected]:
+        found = []
+        for applier in self.appliers:
+            with suppress(TailraceError), applier.source.client() as client:
+                token, timeout_s = applier.source.token, self._spec.form.synchronous.timeout
+                found += [Elected.read(said) for said in ask(client, Call.ELECT, request, token, timeout_s)]
+        return found
+
     def _open(self, opening: ExitStack) -> None:
         form = self._spec.form
         os.makedirs(form.data, exist_ok=True)
@@ -95,17 +139,22 @@ class Node:
         self._store = self._open_store(opening)
         joins = None if self._store is None else Joins(self._journal, self._store, os.path.join(form.data, "joins"))
         self._service = Service(identity, self._journal, joins)
+        self._committer = Committer(self._service, acks=form.synchronous.acks, timeout_s=form.synchronous.timeout)
         self._server = RelayServer(
             self._service,
             location=f"{'grpc+tls' if form.tls else 'grpc'}://{form.listen}",
             tokens={name: token.get_secret_value() for name, token in form.tokens.items()},
             heartbeat_s=form.heartbeat,
+            operator=None if form.operator is None else (form.operator.get_secret_value(), self),
             **_server_tls(form),
         )
         opening.callback(self._server.stop)
         for source in form.sources:
             self._follow(source, opening)
+        threading.Thread(target=self._committer.resume, name="tailrace-undecided", daemon=True).start()
         if self._store is not None:
+            self._access = self._make_access(self._store)
+            self._access.settle()
             worker = threading.Thread(target=self._tend_store, name="tailrace-store", daemon=True)
             worker.start()
             opening.callback(worker.join)
@@ -168,11 +217,39 @@ class Node:
                 if self._service.identity.cluster is not None:
                     store.capture()
                     store.apply()
+                    self._settle_access()
+                self.store_error = None
                 self._tell_once("store", "")
                 self._stopping.wait(POLL_S)
             except TailraceError as error:
+                self.store_error = error
                 self._tell_once("store", f"the store is not served: {error}")
                 self._stopping.wait(_AGAIN_S)
+
+    def _make_access(self, store: Store) -> Access:
+        form = self._spec.form
+        is_alone = form.founder and not any(name.startswith(PREFIX) for name in self._service.consumers.names())
+        quorum = len(form.sources) // 2 + 1 if form.quorum is None else form.quorum
+        return Access(
+            store,
+            quorum=0 if is_alone or not form.sources else quorum,
+            states=lambda: [applier.progress.state for applier in self.appliers],
+            refusal=self._why_read_only,
+        )
+
+    def _why_read_only(self) -> str | None:
+        if self._spec.form.writes is Writes.LEADER and not self._committer.is_leading:
+            return "only the leader is written (`writes: leader`)"
+        return None
+
+    def _settle_access(self) -> None:
+        if self._access is not None:
+            self._access.settle()
+            why = self._access.why_closed
+            if why is not None:
+                self._tell_once("access", f"the store is read-only: {why}")
+            elif self._told.get("access"):
+                self._tell_once("access", "the store can be written")
 
     def _tell(self, applier: Applier) -> None:
         progress = applier.progress

@@ -36,6 +36,10 @@ def told(node: Node) -> dict[str, Any]:
         "cluster": node.identity.cluster,
         "vclock": node.vclock.encode(),
         "port": node.port,
+        "term": node.leader[0],
+        "leader": str(node.leader[1]) if node.leader[1] else None,
+        "read_only": node.why_read_only,
+        "store_error": None if node.store_error is None else node.store_error.encode(),
         "sources": {
             name: {
                 "state": progress.state.value,
@@ -66,8 +70,12 @@ def read_status(directory: str) -> dict[str, Any]:
     except ValueError as error:
         what = f"what the node said cannot be read: {error}"
         raise TailraceError("log.corrupt", what, place=Place(path), hint="look again in a moment") from error
-    is_running = holder_of(os.path.join(directory, "log", WRITER_LOCK_NAME)) is not None
-    return {**found, "is_running": is_running, "age_s": max(0.0, (now() - found["at_us"]) / 1_000_000)}
+    return {**found, "is_running": is_running(directory), "age_s": max(0.0, (now() - found["at_us"]) / 1_000_000)}
+
+
+def is_running(directory: str) -> bool:
+    """Whether a node works with a data directory right now."""
+    return holder_of(os.path.join(directory, "log", WRITER_LOCK_NAME)) is not None
 
 
 def _behind(theirs: Mapping[Any, int], ours: Mapping[Any, int]) -> int:

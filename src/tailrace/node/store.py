@@ -136,6 +136,31 @@ class Store:
             self.capture()
         return 0  # others write all the time; the next turn tries again
 
+    def namespaces(self) -> list[str]:
+        """Of the tables that are replicated."""
+        return sorted(table.namespace for table in self.wanted_tables(self._reader))
+
+    def keys(self) -> dict[str, tuple[str, ...]]:
+        """By namespace: the columns that identify a row."""
+        return {table.namespace: table.key for table in self.wanted_tables(self._reader)}
+
+    def try_out(self, batches: Iterable[Batch]) -> None:
+        """See whether the database takes rows, without leaving any there."""
+        merger = Merger(self._storage, self._journal, self._namespace, self._journal.end, self._policies)
+        writer = self._storage.open_unnoted()
+        try:
+            for batch in batches:
+                merger.put(writer, _messages(batch, 0))
+        finally:
+            writer.close()
+
+    def close_to_users(self) -> None:
+        """From now on only the node writes the tables that are replicated."""
+        self._storage.close_to_users(self.namespaces())
+
+    def open_to_users(self) -> None:
+        self._storage.open_to_users()
+
     def wanted_tables(self, reader: Reader) -> list[Table]:
         """The tables that are replicated."""
         return [table for table in reader.tables() if self._namespace.search(table.namespace)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
 from tailrace.adaptor.options import Check, FilePath, FilledIn, ReaderOptions, Seconds, WriterOptions
-from tailrace.adaptor.sqlite import probes
+from tailrace.adaptor.sqlite import guard, probes
 from tailrace.adaptor.sqlite.comparing import SqliteReadBack
 from tailrace.adaptor.sqlite.conflicts import all_conflicts, resolve
 from tailrace.adaptor.sqlite.database import Database
@@ -89,6 +89,14 @@ class SqliteWriterOptions(WriterOptions):
     def versions(self) -> Iterator[list[VersionRow]]:
         with self._database().reading() as connection:
             yield from all_versions(connection)
+
+    def close_to_users(self, namespaces: Iterable[str]) -> None:
+        with self._database().writing() as connection:
+            guard.close(connection, [table_name(namespace) for namespace in namespaces])
+
+    def open_to_users(self) -> None:
+        with self._database().writing() as connection:
+            guard.open_again(connection)
 
     def conflicts(self) -> list[Conflict]:
         with self._database().reading() as connection:
