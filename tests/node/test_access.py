@@ -59,7 +59,8 @@ def test_nobody_writes_before_a_node_is_in_sync(stack: ExitStack, tmp_path: Path
     a.start()
     wait_for(lambda: "read-only: 0 of 1 sources are in sync" in a.said())
     assert not is_writable(a)
-    assert "the store is read-only: 0 of 1 sources are in sync (quorum)" in tailrace("node", "status", a.file).out
+    why = "the store is read-only: 0 of 1 sources are in sync (quorum)"
+    wait_for(lambda: why in tailrace("node", "status", a.file).out)
     with pytest.raises(sqlite3.IntegrityError):
         a.run("DELETE FROM t")
     with pytest.raises(sqlite3.IntegrityError):
@@ -106,7 +107,7 @@ def test_only_the_leader_is_written_and_another_takes_over(
 
     assert "leads since term 2" in tailrace("node", "promote", b.file).out
     wait_for(lambda: is_writable(b) and not is_writable(a))
-    assert "only the leader is written" in tailrace("node", "status", a.file).out
+    wait_for(lambda: "only the leader is written" in tailrace("node", "status", a.file).out)
     refused = tailrace("node", "commit", a.file, changes)
     assert (refused.status, "leads, since term 2" in refused.err) == (2, True)
 
