@@ -81,7 +81,8 @@ def release(file: NodeArgument) -> None:
 
 def _lines(name: str, found: dict[str, Any]) -> list[str]:
     running = "runs" if found["is_running"] else "does not run"
-    lines = [f"node {name} ({found['node']}) {running}, cluster {found['cluster'] or 'none yet'}"]
+    kind = ", anonymous" if found["is_anonymous"] else ""
+    lines = [f"node {name} ({found['node']}) {running}, cluster {found['cluster'] or 'none yet'}{kind}"]
     lines.append(f"  clock {_clock(found['vclock'])}, told {found['age_s']:.1f} s ago")
     if found["leader"] is not None:
         who = "it" if found["leader"] == found["node"] else f"node {found['leader']}"
@@ -96,7 +97,10 @@ def _lines(name: str, found: dict[str, Any]) -> list[str]:
         lines.append(f"  source {source}: {told['state']}, {told['behind']} messages behind{lag}{age}")
         if told["error"] is not None:
             lines.append(f"    {_error(told['error'])}")
-    lines += [f"  peer {peer['node']}: {peer['behind']} messages behind" for peer in found["peers"]]
+    for peer in found["peers"]:
+        kind = "anonymous peer" if peer["is_anonymous"] else "peer"
+        lines.append(f"  {kind} {peer['node']}: {peer['behind']} messages behind")
+    lines += [f"  the log is kept for {name}, heard of {age:.0f} s before" for name, age in found["held"].items()]
     return lines
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
-from tailrace.limits import SEGMENT_BYTES_DEFAULT
+from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT
 from tailrace.node.access import Writes
 from tailrace.node.conflict import Policies, Policy
 from tailrace.pipeline.form import NamespacePattern
@@ -103,6 +103,10 @@ class NodeForm(Options):
     """When a synchronous transaction has happened."""
     operator: SecretStr | None = None
     """What operators and applications must say to promote the node and to commit through it."""
+    anonymous: bool = False
+    """Whether it only reads: its cluster does not know it, and changes of its own store are refused."""
+    anonymous_ttl: Annotated[Seconds, Field(gt=0)] = HOLD_S
+    """How long the log is kept for anonymous peers, and for pipelines that read it, after they were last heard of."""
     heartbeat: Annotated[Seconds, Field(gt=0)] = 1.0
     """How often a peer hears from it; after four times as long without a word a connection is given up."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
@@ -117,6 +121,8 @@ class NodeForm(Options):
             raise ValueError("a node that follows nobody begins a cluster: say `founder: true`, or name its sources")
         if self.quorum is not None and self.quorum > len(self.sources):
             raise ValueError(f"quorum: {self.quorum} of {len(self.sources)} sources can never be in sync")
+        if self.founder and self.anonymous:
+            raise ValueError("anonymous: a node that begins a cluster is one of its nodes")
         names = [source.name for source in self.sources]
         if len(set(names)) < len(names):
             raise ValueError("sources: two have the same name")

@@ -19,11 +19,12 @@ from tailrace.message import NodeId
 from tailrace.node.access import Access, Writes
 from tailrace.node.change import changed_batches
 from tailrace.node.form import NodeForm, NodeSpec, SourceForm
-from tailrace.node.identity import Identity, enter, identity_of
+from tailrace.node.identity import Identity, become_registered, enter, identity_of
 from tailrace.node.store import Store
-from tailrace.relay.applier import Applier, Progress, Source, State
+from tailrace.relay.applier import Applier, Progress, Source, State, register
 from tailrace.relay.commit import Committer
 from tailrace.relay.flight import Call, RelayServer, ask
+from tailrace.relay.holds import Held, anonymous_name
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
@@ -35,6 +36,7 @@ from tailrace.relay.vclock import Vclock
 POLL_S: Final = 0.05
 """How often the store is looked at for changes of its own."""
 _AGAIN_S: Final = 1.0
+_SWEEP_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Peer:
     acknowledged: Vclock
     behind: int
     """Messages that it does not have yet."""
+    is_anonymous: bool = False
 
 
 class Node:
@@ -86,7 +89,14 @@ class Node:
 
     def peers(self) -> list[Peer]:
         found = dict(self._service.following)
-        return [Peer(NodeId(node), each.acknowledged, each.behind) for node, each in found.items()]
+        return [
+            Peer(NodeId(node), each.acknowledged, each.behind, each.name == anonymous_name(node))
+            for node, each in found.items()
+        ]
+
+    def held(self) -> list[Held]:
+        """The readers beside the cluster's nodes for which the log is kept."""
+        return self._service.holds.all()
 
     def progress(self) -> dict[str, Progress]:
         """By source."""
@@ -132,13 +142,16 @@ class Node:
         form = self._spec.form
         os.makedirs(form.data, exist_ok=True)
         identity = enter(form.data) if form.founder else identity_of(form.data)
+        if form.anonymous and identity.cluster is not None and not identity.is_anonymous:
+            what = "anonymous: this node is registered in its cluster, and stays so"
+            raise TailraceError("config.invalid", what, hint="take it away, or begin with a new `data`")
         log_path = os.path.join(form.data, "log")
         log = opening.enter_context(CommitLog.open(log_path, LogConfig(segment_bytes=form.segment_bytes)))
         self._journal = Journal(log, identity.node)
         opening.callback(self._journal.remember)
         self._store = self._open_store(opening)
         joins = None if self._store is None else Joins(self._journal, self._store, os.path.join(form.data, "joins"))
-        self._service = Service(identity, self._journal, joins)
+        self._service = Service(identity, self._journal, joins, hold_s=form.anonymous_ttl)
         self._committer = Committer(self._service, acks=form.synchronous.acks, timeout_s=form.synchronous.timeout)
         self._server = RelayServer(
             self._service,
@@ -152,13 +165,17 @@ class Node:
         for source in form.sources:
             self._follow(source, opening)
         threading.Thread(target=self._committer.resume, name="tailrace-undecided", daemon=True).start()
+        self._begin(threading.Thread(target=self._tend_holds, args=(joins,), name="tailrace-holds"), opening)
         if self._store is not None:
             self._access = self._make_access(self._store)
             self._access.settle()
-            worker = threading.Thread(target=self._tend_store, name="tailrace-store", daemon=True)
-            worker.start()
-            opening.callback(worker.join)
-            opening.callback(self._stopping.set)
+            self._begin(threading.Thread(target=self._tend_store, name="tailrace-store"), opening)
+
+    def _begin(self, worker: threading.Thread, opening: ExitStack) -> None:
+        worker.daemon = True
+        worker.start()
+        opening.callback(worker.join)
+        opening.callback(self._stopping.set)
 
     def _open_store(self, opening: ExitStack) -> Store | None:
         spec = self._spec.store
@@ -170,7 +187,15 @@ class Node:
         if "pipeline" in type(reading).model_fields:
             reading = reading.model_copy(update={"pipeline": f"node {self._spec.form.node}"})
         namespace: re.Pattern[str] = spec.namespace
-        store = Store(reading, writing, self._journal, namespace, replaces=spec.replaces, policies=spec.policies)
+        store = Store(
+            reading,
+            writing,
+            self._journal,
+            namespace,
+            replaces=spec.replaces,
+            policies=spec.policies,
+            is_read_only=self._spec.form.anonymous,
+        )
         opening.callback(store.close)
         return store
 
@@ -190,22 +215,29 @@ class Node:
             heartbeat_s=self._spec.form.heartbeat,
             changed=lambda: self._tell(applier),
             join=self._join,
+            is_anonymous=self._spec.form.anonymous,
         )
         self.appliers.append(applier)
         applier.start()
         opening.callback(applier.stop)
 
     def _join(self, client: fl.FlightClient, source: Source, cluster: str) -> Identity:
-        """Join the cluster, once, through whichever source is there first."""
+        """Join the cluster, once, through whichever source is there first; register if it only read until now."""
+        is_anonymous = self._spec.form.anonymous
         with self._joining:
+            if self._service.identity.is_anonymous and not is_anonymous:
+                register(client, source, self._service.identity, self._journal.vclock, is_newcomer=True)
+                self._service.identity = become_registered(self._spec.form.data)
+                self._report("is registered in its cluster now")
             if self._service.identity.cluster is None:
                 directory = os.path.join(self._spec.form.data, "joining")
                 if self._store is None:
                     what = "a node without a store cannot join: there is no place for what the others have"
                     raise TailraceError("relay.no_snapshot", what, hint="give it a `store`")
                 self._report(f"joins the cluster of {source.name}")
-                Joining(source, self._service.identity, directory).run(client, self._journal, self._store)
-                self._service.identity = enter(self._spec.form.data, cluster)
+                joining = Joining(source, self._service.identity, directory, is_anonymous=is_anonymous)
+                joining.run(client, self._journal, self._store)
+                self._service.identity = enter(self._spec.form.data, cluster, is_anonymous=is_anonymous)
                 self._report(f"has joined cluster {cluster}")
             return self._service.identity
 
@@ -250,6 +282,17 @@ class Node:
                 self._tell_once("access", f"the store is read-only: {why}")
             elif self._told.get("access"):
                 self._tell_once("access", "the store can be written")
+
+    def _tend_holds(self, joins: Joins | None) -> None:
+        """Let go of what nobody asks for any more."""
+        while not self._stopping.wait(min(_SWEEP_S, self._spec.form.anonymous_ttl / 4)):
+            try:
+                for name in self._service.holds.sweep():
+                    self._report(f"the log is not kept any more for {name}, which was not heard of")
+            except TailraceError as error:
+                self._tell_once("holds", f"who reads the log cannot be looked at: {error}")
+            if joins is not None:
+                joins.forget_old()
 
     def _tell(self, applier: Applier) -> None:
         progress = applier.progress

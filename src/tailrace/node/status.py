@@ -34,6 +34,7 @@ def told(node: Node) -> dict[str, Any]:
         "at_us": now(),
         "node": str(node.identity.node),
         "cluster": node.identity.cluster,
+        "is_anonymous": node.identity.is_anonymous,
         "vclock": node.vclock.encode(),
         "port": node.port,
         "term": node.leader[0],
@@ -52,9 +53,15 @@ def told(node: Node) -> dict[str, Any]:
             for name, progress in node.progress().items()
         },
         "peers": [
-            {"node": str(peer.node), "vclock": peer.acknowledged.encode(), "behind": peer.behind}
+            {
+                "node": str(peer.node),
+                "vclock": peer.acknowledged.encode(),
+                "behind": peer.behind,
+                "is_anonymous": peer.is_anonymous,
+            }
             for peer in node.peers()
         ],
+        "held": {held.name: held.age_s for held in node.held()},
     }
 
 

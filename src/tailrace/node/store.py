@@ -70,6 +70,7 @@ class Store:
         *,
         replaces: bool = False,
         policies: Policies | None = None,
+        is_read_only: bool = False,
     ) -> None:
         if not isinstance(writing, NodeStorage) or not isinstance(reading, ViewableSource):
             what = f"{writing.where()} cannot be the store of a node"
@@ -81,6 +82,7 @@ class Store:
         self._namespace = namespace
         self._replaces = replaces
         self._policies = policies or Policies()
+        self._is_read_only = is_read_only
         self._reader = reading.open()
         self._progress = load_progress(LogReader(journal.log.directory))
         consumers = Consumers(journal.log.directory)
@@ -120,6 +122,8 @@ class Store:
         batches = [batch for piece in pieces for batch in self._reader.read_changes(piece)]
         if not batches:
             return 0
+        if self._is_read_only:
+            raise _refused(self._storage, sum(len(batch) for batch in batches))
         self._progress = replace(old, position=end)
         self._journal.append_local(batches, [*bookmark(old, self._progress, now())])
         self._reader.forget(end)  # I2: it is in the journal
@@ -203,6 +207,12 @@ class Store:
         """Changes are captured from here on."""
         old, self._progress = self._progress, replace(self._progress, position=position)
         self._journal.log.append(list(bookmark(old, self._progress, now())))
+
+
+def _refused(storage: Any, changes: int) -> TailraceError:
+    what = f"{changes} changes were made in {storage.where()}, which only follows others, so nobody would get them"
+    hint = "take away `anonymous: true`, and they go to all; or begin anew with empty tables and a new `data`"
+    return TailraceError("relay.read_only", what, hint=hint)
 
 
 def _messages(batch: Batch, first: int) -> Messages:

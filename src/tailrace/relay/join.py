@@ -5,6 +5,8 @@
 3. Chunks: pieces of the view's tables, in any order, several at a time, again after a cut. They do not change.
 4. Registration, in the log itself, so that all nodes know of the newcomer. The clock then: `stop`.
 5. The messages in (start, stop], its own among them; the clock then: `current`, which may be further.
+
+One that only reads is not registered, and has no step 5: it follows from `start` on.
 """
 
 from __future__ import annotations
@@ -72,7 +74,7 @@ class Joins:
 
     def begin(self, request: Join) -> Joined:
         """Steps 2 and 3; step 1 is done. A newcomer that asks again gets another view."""
-        self._forget_old()
+        self.forget_old()
         name = secrets.token_hex(8)
         directory = os.path.join(self._directory, name)
         os.makedirs(directory)
@@ -90,6 +92,8 @@ class Joins:
     def chunk(self, name: str, number: int) -> Iterator[list[Frame]]:
         """The rows of one chunk."""
         session = self._find(name)
+        if session.is_anonymous and session.stop is not None:
+            raise _lost()
         if not 0 <= number < session.chunks:
             what = f"there is no chunk {number}, only {session.chunks}"
             raise malformed(what)
@@ -104,8 +108,10 @@ class Joins:
         with self._lock:
             if session.stop is None:
                 if not session.is_anonymous:
-                    self._journal.append_local(batches_of([_member(session.node)]))
+                    note_member(self._journal, session.node)
                 session.stop = self._journal.vclock
+        if session.is_anonymous:
+            shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)  # it has all of the view
         return Registered(vclock=session.stop)
 
     def final(self, name: str) -> Iterator[list[Frame]]:
@@ -142,17 +148,23 @@ class Joins:
         with self._lock:
             session = self._sessions.get(name)
         if session is None:
-            what = "this join is not known here (any more)"
-            raise TailraceError("relay.join_lost", what, hint="begin again; it does so by itself")
+            raise _lost()
         session.seen_s = time.monotonic()
         return session
 
-    def _forget_old(self) -> None:
+    def forget_old(self) -> None:
+        """Nobody goes on with these."""
         with self._lock:
             old = [name for name, each in self._sessions.items() if time.monotonic() - each.seen_s > KEEP_S]
         for name in old:
             self.end(name)
 
 
-def _member(node: NodeId) -> Message:
-    return Message(Op.INSERT, now(), CLUSTER, {"json": json.dumps({"node": str(node)})})
+def note_member(journal: Journal, node: NodeId) -> None:
+    """Let all nodes know that a node belongs to the cluster."""
+    journal.append_local(batches_of([Message(Op.INSERT, now(), CLUSTER, {"json": json.dumps({"node": str(node)})})]))
+
+
+def _lost() -> TailraceError:
+    what = "this join is not known here (any more)"
+    return TailraceError("relay.join_lost", what, hint="begin again; it does so by itself")

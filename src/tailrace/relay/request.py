@@ -91,6 +91,8 @@ class Register(Paper):
     node: Node
     cluster: ClusterId
     vclock: Clock
+    is_newcomer: bool = False
+    """Whether it only read until now: then all nodes are to know of it."""
 
 
 class Registered(Paper):
