@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
 from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT
@@ -19,25 +18,9 @@ from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
+from tailrace.relay.address import PORT, Address
 
-PORT: Final = 4700
 _OWN_KEYS: Final = ["namespace", "replace", "conflict", "conflicts"]
-
-
-def _address(value: str) -> str:
-    parts = urlsplit(value if "//" in value else f"//{value}")
-    if parts.scheme not in ("", "grpc", "grpc+tls") or not parts.hostname or parts.path or parts.username:
-        raise ValueError("should be host:port")
-    try:
-        port = parts.port if parts.port is not None else PORT
-    except ValueError:
-        raise ValueError("the port is none") from None
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{host}:{port}"
-
-
-Address = Annotated[str, AfterValidator(_address)]
-"""Where a node listens: `127.0.0.1:4700`."""
 
 
 class TlsForm(Options):

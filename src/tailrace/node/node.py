@@ -23,11 +23,13 @@ from tailrace.node.identity import Identity, become_registered, enter, identity_
 from tailrace.node.store import Store
 from tailrace.relay.applier import Applier, Progress, Source, State, register
 from tailrace.relay.commit import Committer
+from tailrace.relay.copies import Copies
 from tailrace.relay.flight import Call, RelayServer, ask
 from tailrace.relay.holds import Held, anonymous_name
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
+from tailrace.relay.reading import Readings
 from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
 from tailrace.relay.subscription import PREFIX
@@ -153,6 +155,8 @@ class Node:
         joins = None if self._store is None else Joins(self._journal, self._store, os.path.join(form.data, "joins"))
         self._service = Service(identity, self._journal, joins, hold_s=form.anonymous_ttl)
         self._committer = Committer(self._service, acks=form.synchronous.acks, timeout_s=form.synchronous.timeout)
+        if self._store is not None:
+            self._service.serve_pipelines(self._readings(self._store))
         self._server = RelayServer(
             self._service,
             location=f"{'grpc+tls' if form.tls else 'grpc'}://{form.listen}",
@@ -165,7 +169,7 @@ class Node:
         for source in form.sources:
             self._follow(source, opening)
         threading.Thread(target=self._committer.resume, name="tailrace-undecided", daemon=True).start()
-        self._begin(threading.Thread(target=self._tend_holds, args=(joins,), name="tailrace-holds"), opening)
+        self._begin(threading.Thread(target=self._tend_holds, name="tailrace-holds"), opening)
         if self._store is not None:
             self._access = self._make_access(self._store)
             self._access.settle()
@@ -176,6 +180,10 @@ class Node:
         worker.start()
         opening.callback(worker.join)
         opening.callback(self._stopping.set)
+
+    def _readings(self, store: Store) -> Readings:
+        copies = Copies(store, os.path.join(self._spec.form.data, "copies"))
+        return Readings(self._journal, self._service.consumers, self._service.holds, store, copies)
 
     def _open_store(self, opening: ExitStack) -> Store | None:
         spec = self._spec.store
@@ -283,16 +291,14 @@ class Node:
             elif self._told.get("access"):
                 self._tell_once("access", "the store can be written")
 
-    def _tend_holds(self, joins: Joins | None) -> None:
+    def _tend_holds(self) -> None:
         """Let go of what nobody asks for any more."""
         while not self._stopping.wait(min(_SWEEP_S, self._spec.form.anonymous_ttl / 4)):
             try:
-                for name in self._service.holds.sweep():
+                for name in self._service.sweep():
                     self._report(f"the log is not kept any more for {name}, which was not heard of")
             except TailraceError as error:
                 self._tell_once("holds", f"who reads the log cannot be looked at: {error}")
-            if joins is not None:
-                joins.forget_old()
 
     def _tell(self, applier: Applier) -> None:
         progress = applier.progress

@@ -165,6 +165,16 @@ class Store:
     def open_to_users(self) -> None:
         self._storage.open_to_users()
 
+    def notice_tables(self) -> None:
+        """Changes of tables that are new, or have new columns, are noted from now on."""
+        with self._turn:
+            self._reader.install(self.wanted_tables(self._reader))
+
+    def tables(self) -> list[Table]:
+        """The tables that are replicated, as they are now."""
+        with self._turn:
+            return self.wanted_tables(self._reader)
+
     def wanted_tables(self, reader: Reader) -> list[Table]:
         """The tables that are replicated."""
         return [table for table in reader.tables() if self._namespace.search(table.namespace)]

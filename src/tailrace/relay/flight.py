@@ -16,7 +16,9 @@ import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
+from tailrace.relay.inquiry import Range
 from tailrace.relay.paper import Paper
+from tailrace.relay.reading import answered
 from tailrace.relay.request import (
     Ack,
     Ballot,
@@ -117,8 +119,7 @@ class RelayServer(fl.FlightServerBase):
                 case Call.REGISTER:
                     self._service.register(Register.read(said))
                 case _:
-                    what = f"action {action.type[:40]!r} is unknown"
-                    raise TailraceError("relay.malformed", what, hint="use a newer release")
+                    yield from answered(self._service.readings, action.type, said)
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
         with told():
@@ -132,6 +133,8 @@ class RelayServer(fl.FlightServerBase):
                     yield from all_packed(self._service.chunk(wish))
                 case FinalRows() as wish:
                     yield from all_packed(self._service.final(wish))
+                case Range() as wish:
+                    yield from all_packed(self._service.readings().range(wish))
                 case Subscribe() as wish:
                     yield from self._serve(wish, context)
 
@@ -211,7 +214,9 @@ def vote(client: fl.FlightClient, timeout_s: float) -> Ballot:
         return Ballot.read(answer.body.to_pybytes())
 
 
-def ask(client: fl.FlightClient, call: Call, paper: Paper, token: str, timeout_s: float | None = None) -> list[bytes]:
+def ask(
+    client: fl.FlightClient, call: StrEnum, paper: Paper, token: str, timeout_s: float | None = None
+) -> list[bytes]:
     """What a node answers."""
     with our_errors():
         found = client.do_action(fl.Action(call, paper.packed()), options(token, timeout_s))

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -79,10 +79,7 @@ class Joins:
         directory = os.path.join(self._directory, name)
         os.makedirs(directory)
         view = self._store.view(directory)
-        with closing(view.options.open()) as reader:
-            tables = self._store.wanted_tables(reader)
-            pieces = [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
-        session = _Session(name, NodeId(request.node), view, pieces, request.is_anonymous)
+        session = _Session(name, NodeId(request.node), view, pieces_of(self._store, view), request.is_anonymous)
         with self._lock:
             self._sessions[name] = session
         limbo = self._journal.limbo
@@ -93,14 +90,12 @@ class Joins:
         """The rows of one chunk."""
         session = self._find(name)
         if session.is_anonymous and session.stop is not None:
-            raise _lost()
+            raise join_lost()
         if not 0 <= number < session.chunks:
-            what = f"there is no chunk {number}, only {session.chunks}"
-            raise malformed(what)
-        for batch in self._batches(session, number):
-            for part in batch.pieces():
-                session.seen_s = time.monotonic()
-                yield [encode_frame(part, Codec.LZ4)]
+            raise malformed(f"there is no chunk {number}, only {session.chunks}")
+        for frame in frames_of(self._batches(session, number)):
+            session.seen_s = time.monotonic()
+            yield [frame]
 
     def register(self, name: str) -> Registered:
         """Step 4, once; asked again it gives the same answer."""
@@ -140,15 +135,13 @@ class Joins:
         if number == len(session.pieces):
             yield from session.view.versions()
             return
-        namespace, piece = session.pieces[number]
-        with closing(session.view.options.open()) as reader:
-            yield from reader.read_copy(namespace, piece)
+        yield from rows_of(session.view, *session.pieces[number])
 
     def _find(self, name: str) -> _Session:
         with self._lock:
             session = self._sessions.get(name)
         if session is None:
-            raise _lost()
+            raise join_lost()
         session.seen_s = time.monotonic()
         return session
 
@@ -165,6 +158,25 @@ def note_member(journal: Journal, node: NodeId) -> None:
     journal.append_local(batches_of([Message(Op.INSERT, now(), CLUSTER, {"json": json.dumps({"node": str(node)})})]))
 
 
-def _lost() -> TailraceError:
+def pieces_of(store: Store, view: View) -> list[tuple[str, Any]]:
+    """All rows of a view: pieces, each with its namespace, those of one namespace side by side."""
+    with closing(view.options.open()) as reader:
+        tables = store.wanted_tables(reader)
+        return [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
+
+
+def rows_of(view: View, namespace: str, piece: Any) -> Iterator[Batch]:
+    with closing(view.options.open()) as reader:
+        yield from reader.read_copy(namespace, piece)
+
+
+def frames_of(batches: Iterable[Batch]) -> Iterator[Frame]:
+    """Rows as they travel."""
+    for batch in batches:
+        for part in batch.pieces():
+            yield encode_frame(part, Codec.LZ4)
+
+
+def join_lost() -> TailraceError:
     what = "this join is not known here (any more)"
     return TailraceError("relay.join_lost", what, hint="begin again; it does so by itself")

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tailrace.errors import TailraceError
 from tailrace.message import NodeId
+from tailrace.relay.inquiry import Range
 from tailrace.relay.paper import Clock, ClusterId, Node, Paper, SessionName
 
 VERSION: Final = 2
@@ -185,9 +186,12 @@ class Promoted(Paper):
     term: Term
 
 
-def read_wish(raw: bytes) -> Subscribe | Chunk | FinalRows:
+Rows = Subscribe | Chunk | FinalRows | Range
+
+
+def read_wish(raw: bytes) -> Rows:
     """Which rows a peer wants."""
-    kinds: tuple[type[Subscribe | Chunk | FinalRows], ...] = (Chunk, FinalRows)
+    kinds: tuple[type[Rows], ...] = (Chunk, FinalRows, Range)
     for kind in kinds:
         try:
             return kind.read(raw)

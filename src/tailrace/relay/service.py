@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tailrace.node.identity import Identity
     from tailrace.relay.join import Joins
     from tailrace.relay.journal import Journal
+    from tailrace.relay.reading import Readings
     from tailrace.relay.vclock import Vclock
 
 
@@ -51,6 +52,7 @@ class Service:
         self.identity = identity
         self.journal = journal
         self._joins = joins
+        self._readings: Readings | None = None
         self.consumers = Consumers(journal.log.directory)
         self.holds = Holds(self.consumers, hold_s)
         self.is_loading = False
@@ -107,7 +109,30 @@ class Service:
         return joins.begin(request)
 
     def chunk(self, request: Chunk) -> Iterator[list[Frame]]:
+        if self._readings is not None and self._readings.copies.has(request.session):
+            return self._readings.chunk(request)
         return self._joining().chunk(request.session, request.chunk)
+
+    def serve_pipelines(self, readings: Readings) -> None:
+        """From now on pipelines may read this node."""
+        self._readings = readings
+
+    def readings(self) -> Readings:
+        """What pipelines may ask."""
+        self._ready()
+        if self._readings is None:
+            what = "this node has no store, so no pipeline can read it"
+            raise TailraceError("relay.no_snapshot", what, hint="read a node that has one")
+        return self._readings
+
+    def sweep(self) -> list[str]:
+        """Let go of what nobody asks for any more; says for whom the log is not kept from now on."""
+        gone = self.holds.sweep()
+        if self._joins is not None:
+            self._joins.forget_old()
+        if self._readings is not None:
+            self._readings.forget_old()
+        return gone
 
     def finish(self, request: Finish) -> Registered:
         """A newcomer has all rows of the view."""
