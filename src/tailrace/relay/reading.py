@@ -21,6 +21,7 @@ from tailrace.log.session import ConsumerSession
 from tailrace.log.view import LogView
 from tailrace.message import Offset
 from tailrace.namespace import RESERVED
+from tailrace.relay.decisions import Decisions
 from tailrace.relay.holds import PIPELINE, pipeline_name
 from tailrace.relay.inquiry import (
     Copy,
@@ -37,6 +38,7 @@ from tailrace.relay.inquiry import (
     Tables,
 )
 from tailrace.relay.journal import span_of
+from tailrace.relay.limbo import control_of
 from tailrace.relay.outgoing import check_covered, first_missing
 from tailrace.relay.request import Chunk
 from tailrace.relay.vclock import LOCAL, Vclock
@@ -69,6 +71,7 @@ class Readings:
         self._looking = threading.Lock()
         self._contents = self._view()
         """Remembers what is in the log's files."""
+        self._decisions = Decisions(self._view())
 
     def tables(self) -> Tables:
         return Tables(
@@ -108,7 +111,7 @@ class Readings:
             return Spot(log=self._log, offset=self._missing(oldest), vclock=oldest)
         with suppress(TailraceError):  # the node itself tells what is wrong with its store
             self._store.capture()
-        end, vclock = self._journal.snapshot()
+        end, vclock = self._journal.decided()
         return Spot(log=self._log, offset=end, vclock=vclock)
 
     def copy(self, consumer: str) -> Copy:
@@ -152,14 +155,15 @@ class Readings:
         """The changes of a part of the log. A frame's offset says where in the log's order its first message is, its
         `durable` where the transaction begins: the order of a group is that of its origin, not that of its frames."""
         self._check_log(request.log)
-        is_wanted = _wanted(request.namespaces)
+        is_wanted, happened = _wanted(request.namespaces), self._decisions.upto(self._journal.end)
         cursor = Cursor(self._view(), Offset(request.start), EVERYTHING)
         group: list[Frame] = []
         try:
             for frame in cursor.advance(min(Offset(request.end), self._journal.end)):
                 group.append((frame.head, frame.body))
                 if frame.head.closes_group:
-                    if found := _chosen(group, is_wanted, request.vclock):
+                    is_real = control_of(group) is None or group[0][0].offset in happened
+                    if is_real and (found := _chosen(group, is_wanted, request.vclock)):
                         yield found
                     group = []
         finally:
