@@ -26,8 +26,9 @@ from tailrace.pipeline.spec import SchemaPolicy
 from tailrace.relay.vclock import LOCAL
 
 if TYPE_CHECKING:
+    from tailrace.adaptor.options import ReaderOptions
     from tailrace.relay.journal import Journal
-    from tailrace.source.contract import Position
+    from tailrace.source.contract import Position, Reader
 
 VersionRow = tuple[str, str, int, str, int]
 """Namespace, key, timestamp, origin and lsn of the message that wrote a row last."""
@@ -44,7 +45,8 @@ class NodeWriter(Writer, Clearing, Protocol):
         """Whether the table of a namespace has any, as of the transaction that is open."""
 
     def is_captured(self, position: Position) -> bool:
-        """Whether all that happened in the database is before a position of its reader. Until `commit` it stays so."""
+        """Whether all that happened to what was written is before a position of the database's reader. Asked before
+        anything is written and before `commit`: until that it stays so."""
 
     def judge(self, messages: Messages) -> Judgement:
         """What each message is against the rows that are there."""
@@ -57,18 +59,45 @@ class NodeWriter(Writer, Clearing, Protocol):
         """Remember what a source knows."""
 
 
-@runtime_checkable
+class NodeView(Protocol):
+    """A store as it was at one moment, until it is closed. It may be read by several threads."""
+
+    @property
+    def position(self) -> Position:
+        """The changes before this position of the database's reader are in it, and no others."""
+
+    def reader(self) -> Reader:
+        """A reader that sees only this. Each chunk of rows gets one of its own."""
+
+    def versions(self) -> Iterator[list[VersionRow]]:
+        """Which messages wrote the rows last, many at a time."""
+
+    def close(self) -> None:
+        """It is not needed any more."""
+
+
 class NodeStorage(Protocol):
-    """Options of a writer that can write beside a reader of the same database, which does not take it for news."""
+    """A database that is written beside a reader of the same database, which does not take it for news."""
 
     def open_unnoted(self) -> NodeWriter:
         """A writer whose rows are not noted as changes of the database's own."""
 
-    def of_view(self, directory: str) -> NodeStorage:
-        """The same for the view that a reader has put into a directory."""
+    def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that identify a row of a namespace whose messages say `key`."""
 
-    def versions(self) -> Iterator[list[VersionRow]]:
-        """Which messages wrote the rows last, many at a time."""
+    def view(self, directory: str) -> NodeView:
+        """The database at this moment; an empty directory is there for it."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+@runtime_checkable
+class StoreOptions(Protocol):
+    """Options of a writer of a database that can be the store of a node."""
+
+    def open_storage(self, reading: ReaderOptions) -> NodeStorage:
+        """The database that the options of a reader name, too."""
 
 
 class Judgement(Protocol):
@@ -89,6 +118,10 @@ class Judgement(Protocol):
     @property
     def is_put(self) -> list[bool]:
         """Whether the node has ever written a row that it writes or moves away from."""
+
+    @property
+    def is_foreign(self) -> list[bool]:
+        """Whether a row that it writes or moves away from was last written by a message of another origin."""
 
 
 class Merger:
@@ -114,8 +147,10 @@ class Merger:
             if not writer.is_captured(captured):
                 return None
             for frame in _some_groups(cursor.advance(end)):
-                if self._is_data(frame):
+                if self.is_data(frame):
                     count += self._write(writer, self._unapplied(writer, frame))
+            if not writer.is_captured(captured):
+                return None
             writer.commit(Offset(cursor.next_offset - 1))
             self.next_offset = cursor.next_offset
         finally:
@@ -150,7 +185,8 @@ class Merger:
         applied = writer.applied(messages.namespace)
         return messages if applied is None else messages.after(applied)
 
-    def _is_data(self, frame: SelectedFrame) -> bool:
+    def is_data(self, frame: SelectedFrame) -> bool:
+        """Whether a frame has rows of tables that are replicated."""
         head = frame.head
         is_ours = head.origin == LOCAL or head.namespace.startswith(RESERVED)
         return not is_ours and self._namespace.search(head.namespace) is not None

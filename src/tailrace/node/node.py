@@ -93,8 +93,11 @@ class Node:
         self._journal = Journal(log, identity.node)
         opening.callback(self._journal.remember)
         self._store = self._open_store(opening)
-        joins = None if self._store is None else Joins(self._journal, self._store, os.path.join(form.data, "joins"))
-        self._service = Service(identity, self._journal, joins)
+        self._joins = None
+        if self._store is not None:
+            self._joins = Joins(self._journal, self._store, os.path.join(form.data, "joins"))
+            opening.callback(self._joins.close)
+        self._service = Service(identity, self._journal, self._joins)
         self._server = RelayServer(
             self._service,
             location=f"{'grpc+tls' if form.tls else 'grpc'}://{form.listen}",
@@ -168,6 +171,8 @@ class Node:
                 if self._service.identity.cluster is not None:
                     store.capture()
                     store.apply()
+                if self._joins is not None:
+                    self._joins.forget_old()
                 self._tell_once("store", "")
                 self._stopping.wait(POLL_S)
             except TailraceError as error:

@@ -68,6 +68,8 @@ RETRIED: Final = {
     "relay.no_rights": State.LOADING,
     "relay.gap": State.LOADING,
     "relay.join_lost": State.LOADING,
+    "source.unreachable": State.LOADING,
+    "destination.unreachable": State.LOADING,
     "relay.unreachable": State.DISCONNECTED,
     "relay.self": State.OFF,
 }

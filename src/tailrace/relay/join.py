@@ -72,14 +72,18 @@ class Joins:
 
     def begin(self, request: Join) -> Joined:
         """Steps 2 and 3; step 1 is done. A newcomer that asks again gets another view."""
-        self._forget_old()
+        self.forget_old()
         name = secrets.token_hex(8)
         directory = os.path.join(self._directory, name)
         os.makedirs(directory)
         view = self._store.view(directory)
-        with closing(view.options.open()) as reader:
-            tables = self._store.wanted_tables(reader)
-            pieces = [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
+        try:
+            with closing(view.reader()) as reader:
+                tables = self._store.wanted_tables(reader)
+                pieces = [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
+        except BaseException:
+            view.close()
+            raise
         session = _Session(name, NodeId(request.node), view, pieces, request.is_anonymous)
         with self._lock:
             self._sessions[name] = session
@@ -124,8 +128,24 @@ class Joins:
     def end(self, name: str) -> None:
         """The newcomer has everything."""
         with self._lock:
-            self._sessions.pop(name, None)
+            session = self._sessions.pop(name, None)
+        if session is not None:
+            session.view.close()
         shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+    def close(self) -> None:
+        """The newcomers begin again, here or elsewhere."""
+        with self._lock:
+            names = list(self._sessions)
+        for name in names:
+            self.end(name)
+
+    def forget_old(self) -> None:
+        """End what nobody goes on with; a view costs its database something."""
+        with self._lock:
+            old = [name for name, each in self._sessions.items() if time.monotonic() - each.seen_s > KEEP_S]
+        for name in old:
+            self.end(name)
 
     def _batches(self, session: _Session, number: int) -> Iterator[Batch]:
         """The rows of a piece; of the last chunk, which messages wrote them last."""
@@ -133,7 +153,7 @@ class Joins:
             yield from session.view.versions()
             return
         namespace, piece = session.pieces[number]
-        with closing(session.view.options.open()) as reader:
+        with closing(session.view.reader()) as reader:
             yield from reader.read_copy(namespace, piece)
 
     def _find(self, name: str) -> _Session:
@@ -144,12 +164,6 @@ class Joins:
             raise TailraceError("relay.join_lost", what, hint="begin again; it does so by itself")
         session.seen_s = time.monotonic()
         return session
-
-    def _forget_old(self) -> None:
-        with self._lock:
-            old = [name for name, each in self._sessions.items() if time.monotonic() - each.seen_s > KEEP_S]
-        for name in old:
-            self.end(name)
 
 
 def _member(node: NodeId) -> Message:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
@@ -13,10 +11,10 @@ from tailrace.adaptor.sqlite import probes
 from tailrace.adaptor.sqlite.comparing import SqliteReadBack
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
-from tailrace.adaptor.sqlite.versions import VersionRow, all_versions
+from tailrace.adaptor.sqlite.storage import SqliteStorage
 from tailrace.adaptor.sqlite.writer import SqliteWriter
 
-_VIEW_NAME: Final = "view.db"
+_PIECE_ROWS: Final = 100_000
 
 
 def _refuse_memory(path: str) -> str:
@@ -33,7 +31,7 @@ class SqliteReaderOptions(ReaderOptions):
 
     path: DatabaseFile
     """The database file."""
-    piece_rows: int = Field(default=100_000, ge=1)
+    piece_rows: int = Field(default=_PIECE_ROWS, ge=1)
     """How many rows of a table one task copies at a time."""
     busy: Seconds = 30
     """How long to wait while another program has locked the database."""
@@ -45,11 +43,6 @@ class SqliteReaderOptions(ReaderOptions):
 
     def open(self) -> SqliteReader:
         return SqliteReader(self._database(), self.piece_rows, self.pipeline)
-
-    def view_into(self, directory: str) -> SqliteReaderOptions:
-        path = os.path.join(directory, _VIEW_NAME)
-        self._database().copy_into(path)
-        return self.model_copy(update={"path": path})
 
     def probe(self) -> list[Check]:
         return probes.of_source(self._database())
@@ -78,15 +71,12 @@ class SqliteWriterOptions(WriterOptions):
     def open(self) -> SqliteWriter:
         return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create)
 
-    def open_unnoted(self) -> SqliteWriter:
-        return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create, unnoted=True)
-
-    def of_view(self, directory: str) -> SqliteWriterOptions:
-        return self.model_copy(update={"path": os.path.join(directory, _VIEW_NAME)})
-
-    def versions(self) -> Iterator[list[VersionRow]]:
-        with self._database().reading() as connection:
-            yield from all_versions(connection)
+    def open_storage(self, reading: ReaderOptions) -> SqliteStorage:
+        """This database as the store of a node."""
+        rows = reading.piece_rows if isinstance(reading, SqliteReaderOptions) else _PIECE_ROWS
+        return SqliteStorage(
+            database=self._database(), consumer=self.consumer, keys=self.key, creates=self.create, piece_rows=rows
+        )
 
     def read_back(self) -> SqliteReadBack:
         return SqliteReadBack(self._database(), self.key)

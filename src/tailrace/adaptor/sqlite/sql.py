@@ -212,7 +212,7 @@ def forget_replaced(tbl: int) -> str:
 LAST_CHANGE: Final = """SELECT max(
     coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tailrace_changelog'), 0),
     coalesce((SELECT max(seq) FROM tailrace_changelog), 0))"""
-NOTED_SINCE: Final = "SELECT 1 FROM tailrace_changelog WHERE seq > ? LIMIT 1"
+NOTED_SINCE: Final = "SELECT 1 FROM tailrace_changelog WHERE seq > ? AND seq <= ? LIMIT 1"
 FORGET_SINCE: Final = "DELETE FROM tailrace_changelog WHERE seq > ?"
 CHANGED_TABLES: Final = """SELECT tbl, min(seq), max(seq) FROM tailrace_changelog
     WHERE seq > ? AND seq <= ? GROUP BY tbl ORDER BY min(seq)"""

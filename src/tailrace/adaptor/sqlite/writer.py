@@ -16,7 +16,8 @@ from tailrace.adaptor.sqlite.catalog import OURS
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.target import Destination
 from tailrace.adaptor.sqlite.values import BrokenText
-from tailrace.adaptor.sqlite.versions import Judgement, VersionRow, Versions
+from tailrace.adaptor.sqlite.versions import Versions
+from tailrace.adaptor.versions import Judgement, VersionRow
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.outcome import outcome
@@ -122,12 +123,13 @@ class SqliteWriter:
                 self._written[namespace] = found.table
 
     def is_captured(self, position: Mapping[str, Any]) -> bool:
-        """Whether all that happened in the database is before a position of its reader. Until `commit` it stays so."""
+        """Whether all that others did in the database is before a position of its reader. Until `commit` it stays so:
+        nobody else can write."""
         connection = self._begin()
+        if self._noted_before is None:
+            return True
         with self._database.errors():
-            if _last_noted(connection) is None:
-                return True
-            return connection.execute(sql.NOTED_SINCE, (position["seq"],)).fetchone() is None
+            return connection.execute(sql.NOTED_SINCE, (position["seq"], self._noted_before)).fetchone() is None
 
     def judge(self, messages: Messages) -> Judgement:
         with self._database.errors():
