@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptor.sqlite.binding import bindable
+from tailrace.adaptor.binding import bindable
 from tailrace.deliver.messages import Messages
 from tailrace.message import Op
 

@@ -46,7 +46,7 @@ class ChangeReader:
             self._tables = {(table.schema, table.name): table for table in all_tables(connection, self._kinds)}
             self._slot.advance(connection, piece["lsn"])  # it is in the log, so the server need not keep it (I2)
         told = last = skipped = kept = 0
-        decoder = Decoder()
+        decoder = Decoder(self._slot.origin)
         unchanged = Unchanged(server)
         for messages in self._peek(server, piece):
             chunk = decoder.decode(messages)
@@ -57,7 +57,8 @@ class ChangeReader:
             old = self._passed_over(chunk, is_new)
             skipped += old
             kept += chunk.changes - old
-            yield from self._batches(chunk, is_new, piece["seq"] - skipped, unchanged, piece["unwanted"])
+            wanted = is_new & ~chunk.transactions.is_ours
+            yield from self._batches(chunk, wanted, piece["seq"] - skipped, unchanged, piece["unwanted"])
         is_cut = told >= piece["changes_max"]
         self.reached = {"lsn": last + 1 if is_cut else piece["upto"], "seq": piece["seq"] + kept}
 
@@ -79,7 +80,7 @@ class ChangeReader:
         return count
 
     def _batches(
-        self, chunk: Chunk, is_new: Flags, base: int, unchanged: Unchanged, unwanted: Sequence[str]
+        self, chunk: Chunk, is_wanted: Flags, base: int, unchanged: Unchanged, unwanted: Sequence[str]
     ) -> Iterator[Batch]:
         for part in chunk.parts:
             table = self._table(part.relation)
@@ -87,10 +88,10 @@ class ChangeReader:
             if namespace in unwanted or (table is not None and table.oid != part.relation.oid):
                 continue  # nobody wants it, or it is of a table that is gone, whose name another one has
             if isinstance(part, Rows):
-                places = np.flatnonzero(is_new[part.transactions])
+                places = np.flatnonzero(is_wanted[part.transactions])
                 rows = part if len(places) == len(part.ops) else part.take(places)
                 yield from self._rows(namespace, rows, table, chunk.transactions, base, unchanged)
-            elif is_new[part.transaction]:
+            elif is_wanted[part.transaction]:
                 yield from emptied(namespace, Micros(int(chunk.transactions.committed_us[part.transaction])))
 
     def _table(self, relation: Relation) -> TableInfo | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tailrace.adaptor.sqlite.kinds import Kind
-from tailrace.adaptor.sqlite.values import BrokenText, Value
+from tailrace.adaptor.values import BrokenText, Value
 
 _SAMPLES: Final = {Kind.INTEGER: "0", Kind.REAL: "0.0", Kind.TEXT: "''", Kind.BLOB: "x''"}
 _EXACT_REAL: Final = 1 << 53

@@ -10,13 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.adaptor.binding import bindable
 from tailrace.adaptor.sqlite import sql, target
-from tailrace.adaptor.sqlite.binding import as_json, bindable
+from tailrace.adaptor.sqlite.binding import as_json
 from tailrace.adaptor.sqlite.catalog import OURS
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.target import Destination
-from tailrace.adaptor.sqlite.values import BrokenText
 from tailrace.adaptor.sqlite.versions import Versions
+from tailrace.adaptor.values import BrokenText
 from tailrace.adaptor.versions import Judgement, VersionRow
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages

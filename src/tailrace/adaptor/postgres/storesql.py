@@ -1,0 +1,60 @@
+"""The SQL of a node's store: its versions, its replication origin, and the views that newcomers get."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from psycopg import sql
+
+from tailrace.adaptor.postgres.writesql import PREPARE
+
+PREPARE_STORE: Final = (
+    *PREPARE,
+    "CREATE TABLE IF NOT EXISTS tailrace.tailrace_version ("
+    'namespace text COLLATE "C", key text COLLATE "C", at bigint NOT NULL, origin text COLLATE "C" NOT NULL, '
+    "lsn bigint NOT NULL, is_put boolean NOT NULL, PRIMARY KEY (namespace, key))",
+)
+FIND_VERSIONS: Final = """
+    SELECT key, at, origin, lsn, is_put FROM tailrace.tailrace_version WHERE namespace = %s AND key = ANY(%s)
+"""
+_IS_NEWER: Final = "(EXCLUDED.at, EXCLUDED.origin, EXCLUDED.lsn) > (known.at, known.origin, known.lsn)"
+NOTE_VERSIONS: Final = f"""
+    INSERT INTO tailrace.tailrace_version AS known (namespace, key, at, origin, lsn, is_put)
+    SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::boolean[])
+    ON CONFLICT (namespace, key) DO UPDATE SET
+        at = CASE WHEN {_IS_NEWER} THEN EXCLUDED.at ELSE known.at END,
+        origin = CASE WHEN {_IS_NEWER} THEN EXCLUDED.origin ELSE known.origin END,
+        lsn = CASE WHEN {_IS_NEWER} THEN EXCLUDED.lsn ELSE known.lsn END,
+        is_put = known.is_put OR EXCLUDED.is_put
+    WHERE {_IS_NEWER} OR EXCLUDED.is_put > known.is_put
+"""  # noqa: S608  nothing in it comes from outside
+"""No key may come twice."""
+HAS_VERSIONS: Final = "SELECT to_regclass('tailrace.tailrace_version') IS NOT NULL"
+ALL_VERSIONS: Final = """
+    SELECT namespace, key, at, origin, lsn FROM tailrace.tailrace_version ORDER BY namespace, key
+"""
+APPLIED_LAST: Final = "SELECT max(upto) FROM tailrace.tailrace_applied WHERE consumer = %s"
+
+ORIGIN: Final = "SELECT pg_replication_origin_oid(%s)"
+CREATE_ORIGIN: Final = "SELECT pg_replication_origin_create(%s)"
+TAKE_ORIGIN: Final = "SELECT pg_replication_origin_session_setup(%s)"
+
+BEGIN_VIEW: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+EXPORT_SNAPSHOT: Final = "SELECT pg_export_snapshot()"
+
+
+def settings(server_version: int) -> list[str]:
+    """Statements with which a transaction that does nothing is left alone."""
+    names = ["idle_in_transaction_session_timeout", *(["transaction_timeout"] if server_version >= 170_000 else [])]
+    return [f"SET {name} = 0" for name in names]
+
+
+def keep_tables(tables: Sequence[tuple[str, str]]) -> sql.Composed:
+    """Nobody can empty or rewrite these tables, which a snapshot would not survive."""
+    listed = sql.SQL(", ").join(sql.Identifier(schema, table) for schema, table in tables)
+    return sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(listed)
+
+
+def any_row(schema: str, table: str) -> sql.Composed:
+    return sql.SQL("SELECT 1 FROM {} LIMIT 1").format(sql.Identifier(schema, table))
