@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from tailrace.errors import TailraceError
+from tailrace.log.batch import decode_body
 from tailrace.relay.applier import State
 from tailrace.relay.join import Joins
 from tailrace.relay.request import Join
@@ -166,4 +167,4 @@ def test_a_view_does_not_change(a: PgShop) -> None:
 
 
 def frames(joins: Joins, session: str, number: int) -> list[Any]:
-    return [bytes(body) for group in joins.chunk(session, number) for _, body in group]
+    return [decode_body(body).column("data").to_pylist() for group in joins.chunk(session, number) for _, body in group]

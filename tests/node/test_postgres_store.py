@@ -217,7 +217,7 @@ def test_users_write_while_nodes_apply(shops: list[Shop]) -> None:
             failures.append(error)
             raise
 
-    works = [(tend, shop) for shop in shops]
+    works: list[tuple[Callable[..., None], Shop]] = [(tend, shop) for shop in shops]
     works += [(write, shop) for shop in shops for _ in range(2) if isinstance(shop, PgShop)]
     threads = [threading.Thread(target=run, args=(*work, number)) for number, work in enumerate(works)]
     for thread in threads:

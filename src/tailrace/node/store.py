@@ -31,7 +31,7 @@ from tailrace.node.merging import Merger, NodeView, StoreOptions, VersionRow
 from tailrace.relay.names import VERSIONS
 from tailrace.relay.vclock import Vclock
 from tailrace.source.bookmark import bookmark, load_progress
-from tailrace.source.contract import Position, Reader, Table, check_position
+from tailrace.source.contract import Piece, Position, Reader, Table, check_position
 from tailrace.source.rows import inserted
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class Store:
         self._namespace = namespace
         self._replaces = replaces
         self._noted_s = time.monotonic()
+        self._looked: Position | None = None
+        """Up to here there is nothing that is not in the journal."""
         self._progress = load_progress(LogReader(journal.log.directory))
         with ExitStack() as opening:
             self._reader = reading.open()
@@ -155,7 +157,7 @@ class Store:
     def _capture(self, upto: Position) -> int:
         """Everything up to a position, as far as it is not in the journal."""
         count = 0
-        while pieces := self._reader.plan_changes(self._progress.position or {}, self._over(upto)):
+        while pieces := self._pieces(upto):
             batches = [batch for piece in pieces for batch in self._reader.read_changes(piece)]
             end = {**self._over(upto), **(self._reader.reached() or {})}
             if any(len(batch) for batch in batches):
@@ -166,10 +168,16 @@ class Store:
             else:
                 self._note_position(end)  # what was there was not its own
             self._reader.forget(end)  # I2: it is in the journal
+        self._looked = upto
         if self._over(upto) != self._progress.position and time.monotonic() - self._noted_s >= _NOTE_S:
             self._note_position(self._over(upto))
             self._reader.forget(upto)
         return count
+
+    def _pieces(self, upto: Position) -> list[Piece]:
+        if upto == self._looked:
+            return []
+        return self._reader.plan_changes(self._progress.position or {}, self._over(upto))
 
     def _over(self, position: Position) -> Position:
         return {**(self._progress.position or {}), **position}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import pairwise
 from typing import Any, Final
 
@@ -11,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.adaptor.postgres import sql
+from tailrace.adaptor.postgres.arrowlink import ArrowLink
 from tailrace.adaptor.postgres.catalog import TableInfo, all_tables, load_kinds
 from tailrace.adaptor.postgres.converting import converted
 from tailrace.adaptor.postgres.pgoutput import Cells, Chunk, Decoder, Flags, Ints, Relation, Rows, Transactions
-from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.slot import Slot, lsn_text
 from tailrace.adaptor.postgres.types import Choices, Kind, Kinds
 from tailrace.adaptor.postgres.unchanged import Unchanged
@@ -31,10 +30,11 @@ _OPS: Final = {ord("I"): Op.INSERT, ord("U"): Op.UPDATE, ord("D"): Op.DELETE}
 class ChangeReader:
     """The changes of one piece. Afterwards `reached` says where it ended."""
 
-    def __init__(self, slot: Slot, choices: Choices) -> None:
+    def __init__(self, slot: Slot, choices: Choices, link: ArrowLink) -> None:
         self.reached: Position | None = None
         self._slot = slot
         self._choices = choices
+        self._link = link
         self._tables: dict[tuple[str, str], TableInfo] = {}
         self._kinds = Kinds({}, choices)
 
@@ -48,7 +48,7 @@ class ChangeReader:
         told = last = skipped = kept = 0
         decoder = Decoder(self._slot.origin)
         unchanged = Unchanged(server)
-        for messages in self._peek(server, piece):
+        for messages in self._peek(piece):
             chunk = decoder.decode(messages)
             told += len(messages)
             commits = chunk.transactions.commit_lsn
@@ -62,13 +62,11 @@ class ChangeReader:
         is_cut = told >= piece["changes_max"]
         self.reached = {"lsn": last + 1 if is_cut else piece["upto"], "seq": piece["seq"] + kept}
 
-    def _peek(self, server: Server, piece: Piece) -> Iterator[pa.BinaryArray]:
+    def _peek(self, piece: Piece) -> Iterator[pa.BinaryArray]:
         query = sql.peek(self._slot.name, self._slot.publications, piece["upto"], piece["changes_max"])
-        with server.errors(), closing(server.arrow()) as arrow, arrow.cursor() as cursor:
-            cursor.execute(query.as_string())
-            for batch in cursor.fetch_record_batch():
-                column: Any = batch.column(0)
-                yield column
+        for batch in self._link.answer(query.as_string()):
+            column: Any = batch.column(0)
+            yield column
 
     def _passed_over(self, chunk: Chunk, is_new: Flags) -> int:
         count = 0

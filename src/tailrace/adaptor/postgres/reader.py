@@ -98,7 +98,7 @@ class PostgresReader:
             self._feed.forget(self._session(), upto)
 
     def close(self) -> None:
-        self._feed.copied()
+        self._feed.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
