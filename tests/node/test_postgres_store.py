@@ -17,11 +17,12 @@ import pytest
 from tailrace.adaptor.postgres.nodewriter import PostgresNodeWriter
 from tailrace.errors import TailraceError
 from tailrace.message import NodeId, Offset
+from tailrace.relay.applier import State
 from tests.adaptor.postgres.conftest import database, postgres
 from tests.node.pgshops import PgShop
 from tests.node.shops import Shop, settle
-from tests.relay.nodes import wait_for
-from tests.servers.postgres import PostgresServer
+from tests.relay.nodes import wait_for, wait_until
+from tests.servers.postgres import PostgresServer, installations
 
 __all__ = ["database", "postgres"]  # fixtures
 
@@ -261,6 +262,55 @@ def test_a_user_has_a_lock(pair: tuple[Shop, PgShop]) -> None:
     assert b.rows() == [(1, "by a user of b")]
     settle([a, b])
     agree([a, b])
+
+
+def test_truncate_is_refused(pair: tuple[Shop, PgShop]) -> None:
+    """The rows would be gone here alone."""
+    a, b = pair
+    b.run("INSERT INTO t VALUES (1, 'x')")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match="cannot be replicated"):
+        b.run("TRUNCATE t")
+    settle([a, b])
+    agree([a, b])
+
+
+def test_a_schema_that_sqlite_does_not_have(pair: tuple[Shop, PgShop]) -> None:
+    """Its table would have another name there; that is said, before anything is written."""
+    a, b = pair
+    b.run("CREATE TABLE public.other(id int PRIMARY KEY)")
+    b.store.close()
+    b.open_store()
+    b.run("INSERT INTO public.other VALUES (1)")
+    b.store.capture()
+    wait_for(lambda: b.journal.vclock <= a.journal.vclock)
+    with pytest.raises(TailraceError, match=r"public.other would be table 'other' here"):
+        a.store.apply()
+    assert a.rows("SELECT name FROM sqlite_master WHERE name = 'other'") == []
+
+
+@pytest.mark.parametrize("version", ["15", "16"])
+def test_older_servers(stack: ExitStack, tmp_path: Path, version: str) -> None:
+    """They tell origins in the same way."""
+    if version not in installations():
+        pytest.skip(f"PostgreSQL {version} is not installed")
+    server = PostgresServer(version)
+    stack.callback(server.remove)
+    server.start()
+    a = stack.enter_context(PgShop(tmp_path / "a", CLUSTER, server.create("one")))
+    b = stack.enter_context(PgShop(tmp_path / "b", CLUSTER, server.create("two")))
+    a.follow(b)
+    b.follow(a)
+    a.run("INSERT INTO t VALUES (1, 'a'), (2, 'a')")
+    b.run("INSERT INTO t VALUES (3, 'b')")
+    settle([a, b])
+    b.run("UPDATE t SET id = 4 WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    settle([a, b])
+    agree([a, b])
+    assert a.rows() == [(3, "b"), (4, "a")]
+    assert a.journal.vclock.total == 5
+    c = stack.enter_context(PgShop(tmp_path / "c", None, server.create("three"), tables="SELECT 1"))
+    wait_until(c.join(a), State.FOLLOW)
+    assert c.rows() == a.rows()
 
 
 KEYS = [

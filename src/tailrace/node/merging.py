@@ -6,7 +6,7 @@ In whichever order messages come, of two that write one row the newer one stays.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
@@ -84,6 +84,9 @@ class NodeStorage(Protocol):
 
     def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that identify a row of a namespace whose messages say `key`."""
+
+    def guard(self, namespaces: Collection[str]) -> None:
+        """Make the database refuse what cannot be told to other nodes."""
 
     def view(self, directory: str) -> NodeView:
         """The database at this moment; an empty directory is there for it."""

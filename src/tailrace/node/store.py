@@ -232,7 +232,9 @@ class Store:
         """Changes are noted from now on."""
         if self._progress.position is not None:
             check_position(self._reader, self._progress.position)
-        self._reader.install(self.wanted_tables(self._reader))
+        wanted = self.wanted_tables(self._reader)
+        self._reader.install(wanted)
+        self._storage.guard({table.namespace for table in wanted})
         if self._progress.position is None:
             self._note_position(self._reader.position())
         self._reader.copied()

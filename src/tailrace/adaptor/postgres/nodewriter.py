@@ -19,7 +19,9 @@ from tailrace.adaptor.postgres.versions import Versions
 from tailrace.adaptor.postgres.writer import PostgresWriter
 from tailrace.adaptor.rowkeys import keys_of
 from tailrace.adaptor.versions import Judgement, VersionRow
+from tailrace.deliver.contract import Target
 from tailrace.deliver.messages import Messages
+from tailrace.errors import TailraceError
 from tailrace.message import Offset
 from tailrace.source.contract import Position
 
@@ -60,6 +62,22 @@ class PostgresNodeWriter(PostgresWriter):
             if target.find(connection, schema, table, ()) is None:
                 return False
             return connection.execute(storesql.any_row(schema, table)).fetchone() is not None
+
+    def prepare(self, target_: Target) -> None:
+        if "." not in target_.namespace:
+            what = f"{target_.namespace} names no schema, and would be captured under another name"
+            raise TailraceError("destination.refused", what, hint="leave it out with `namespace`")
+        super().prepare(target_)
+
+    def clear(self, namespace: str) -> None:
+        """Nobody else writes the table from now on."""
+        schema, table = target.place_of(namespace)
+        with self._server.errors():
+            connection = self._begin()
+            found = target.find(connection, schema, table, ())
+            if found is not None and not found.is_view:
+                connection.execute(storesql.only_ours(found.delete_from))
+        super().clear(namespace)
 
     def write(self, messages: Messages) -> None:
         super().write(messages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import psycopg
 
 from tailrace.adaptor.postgres import sql, storesql
+from tailrace.adaptor.postgres.catalog import all_tables, load_kinds
 from tailrace.adaptor.postgres.nodewriter import PostgresNodeWriter, Touched
 from tailrace.adaptor.postgres.origin import take_origin
 from tailrace.adaptor.postgres.reader import PostgresReader
 from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.slot import Slot, Snapshot
+from tailrace.adaptor.postgres.types import Choices
 from tailrace.adaptor.postgres.versions import all_versions
 from tailrace.adaptor.rowkeys import keys_of
 from tailrace.adaptor.versions import VersionRow
@@ -86,6 +88,19 @@ class PostgresStorage:
 
     def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
         return self.keys.get(namespace, key)
+
+    def guard(self, namespaces: Collection[str]) -> None:
+        """`TRUNCATE` is refused: its rows are told nowhere, so other nodes would keep them."""
+        with self.server.session() as connection:
+            kinds = load_kinds(connection, Choices())
+            found = [table for table in all_tables(connection, kinds) if table.namespace in namespaces]
+            forbidden = {oid for (oid,) in connection.execute(storesql.FORBIDDEN)}
+            missing = [table for table in found if table.oid not in forbidden]
+            if missing:
+                for statement in (*storesql.PREPARE_STORE, storesql.FORBID_TRUNCATE):
+                    connection.execute(statement)
+            for table in missing:
+                connection.execute(storesql.forbid_truncate(table.schema, table.name))
 
     def view(self, _directory: str) -> PostgresView:
         """1. Keep the tables as they are, 2. take a snapshot whose place among the changes is known, 3. hold it without

@@ -40,6 +40,15 @@ ORIGIN: Final = "SELECT pg_replication_origin_oid(%s)"
 CREATE_ORIGIN: Final = "SELECT pg_replication_origin_create(%s)"
 TAKE_ORIGIN: Final = "SELECT pg_replication_origin_session_setup(%s)"
 
+FORBID_TRUNCATE: Final = """
+    CREATE OR REPLACE FUNCTION tailrace.tailrace_no_truncate() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE EXCEPTION 'TRUNCATE of % cannot be replicated to other nodes', TG_RELID::regclass
+        USING ERRCODE = 'feature_not_supported', HINT = 'DELETE FROM it instead';
+    END $$
+"""
+FORBIDDEN: Final = "SELECT tgrelid::int8 FROM pg_trigger WHERE tgname = 'tailrace_no_truncate'"
+
 BEGIN_VIEW: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 EXPORT_SNAPSHOT: Final = "SELECT pg_export_snapshot()"
 
@@ -54,6 +63,17 @@ def keep_tables(tables: Sequence[tuple[str, str]]) -> sql.Composed:
     """Nobody can empty or rewrite these tables, which a snapshot would not survive."""
     listed = sql.SQL(", ").join(sql.Identifier(schema, table) for schema, table in tables)
     return sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(listed)
+
+
+def forbid_truncate(schema: str, table: str) -> sql.Composed:
+    """A table whose rows can only be deleted."""
+    head = sql.SQL("CREATE TRIGGER tailrace_no_truncate BEFORE TRUNCATE ON {} EXECUTE FUNCTION {}")
+    return head.format(sql.Identifier(schema, table), sql.SQL("tailrace.tailrace_no_truncate()"))
+
+
+def only_ours(target: sql.Composable) -> sql.Composed:
+    """Nobody else writes a table until the end of the transaction."""
+    return sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(target)
 
 
 def any_row(schema: str, table: str) -> sql.Composed:

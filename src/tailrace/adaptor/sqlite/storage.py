@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,6 +51,9 @@ class SqliteStorage:
 
     def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
         return self.keys.get(namespace, key)
+
+    def guard(self, _namespaces: Collection[str]) -> None:
+        """All that can happen to rows is noted."""
 
     def view(self, directory: str) -> SqliteView:
         path = os.path.join(directory, _VIEW_NAME)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tailrace.adaptor.binding import bindable
 from tailrace.adaptor.sqlite import sql, target
 from tailrace.adaptor.sqlite.binding import as_json
-from tailrace.adaptor.sqlite.catalog import OURS
+from tailrace.adaptor.sqlite.catalog import OURS, SCHEMA
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.target import Destination
 from tailrace.adaptor.sqlite.versions import Versions
@@ -74,6 +74,10 @@ class SqliteWriter:
     def prepare(self, target_: Target) -> None:
         namespace = target_.namespace
         table = table_name(namespace)
+        if self._unnoted and namespace != f"{SCHEMA}.{table}":
+            what = f"{namespace} would be table {table!r} here, whose changes are those of {SCHEMA}.{table}"
+            hint = f"have it in a schema {SCHEMA} at the nodes that know schemas, or leave it out with `namespace`"
+            raise TailraceError("destination.refused", what, hint=hint)
         key = self._keys.get(namespace, target_.key)
         connection = self._begin()
         with self._database.errors():
