@@ -75,37 +75,36 @@ def test_nothing_is_known(kept: Kept) -> None:
     judged = kept.versions.judge(messages(1, (1, None, 5), (1, None, 4), (2, None, 1)), KEY)
     assert judged.is_newer == [True, False, True]
     assert judged.is_foreign == [False, False, False]
-    assert judged.is_put == [False, False, False]
     assert kept.all() == []
 
 
 def test_newer_and_foreign(kept: Kept) -> None:
     first = messages(2, (1, None, 10), (2, None, 10))
-    kept.versions.note(first, KEY, [True, False])
+    kept.versions.note(first, KEY)
     judged = kept.versions.judge(messages(3, (1, None, 9), (1, None, 11), (1, None, 12), (2, None, 10)), KEY)
     assert judged.is_newer == [False, True, True, True]  # at the same time the greater node is newer
     assert judged.is_foreign == [True, True, False, True]
-    assert judged.is_put == [True, True, True, False]
     assert kept.versions.judge(messages(2, (1, None, 12)), KEY).is_foreign == [False]
     assert kept.versions.judge(first, KEY).is_newer == [False, False]
 
 
 def test_moves(kept: Kept) -> None:
-    kept.versions.note(messages(2, (1, None, 10)), KEY, [True])
+    kept.versions.note(messages(2, (1, None, 10)), KEY)
     judged = kept.versions.judge(messages(3, (5, 1, 9), (6, 1, 11), (7, 6, 12)), KEY)
     assert judged.is_move == [True, True, True]
     assert judged.is_newer == [True, True, True]
     assert judged.may_move == [False, True, True]
     assert judged.is_foreign == [True, True, False]
-    assert judged.is_put == [True, True, True]
 
 
 def test_what_is_noted_never_goes_back(kept: Kept) -> None:
-    kept.versions.note(messages(2, (1, None, 10), (1, None, 12), (1, None, 11)), KEY, [False, False, True])
-    kept.versions.note(messages(3, (1, None, 5), (2, 1, 6)), KEY, [False, False])
+    """Unless that is said."""
+    kept.versions.note(messages(2, (1, None, 10), (1, None, 12), (1, None, 11)), KEY)
+    kept.versions.note(messages(3, (1, None, 5), (2, 1, 6)), KEY)
     two, three = f"{2:020d}", f"{3:020d}"
     assert kept.all() == [("main.t", "[1]", 12, two, 12), ("main.t", "[2]", 6, three, 6)]
-    assert kept.versions.judge(messages(2, (1, None, 1), (2, None, 1)), KEY).is_put == [True, False]
+    kept.versions.note(messages(3, (1, None, 7)), KEY, always=True)
+    assert kept.all()[0] == ("main.t", "[1]", 7, three, 7)
 
 
 def test_what_a_source_knows(kept: Kept) -> None:
@@ -117,4 +116,3 @@ def test_what_a_source_knows(kept: Kept) -> None:
     assert len(found) == len(rows)
     assert ("main.t", "[3]", 9, origin, 9) in found
     assert ("main.t", "[4]", 5, origin, 4) in found
-    assert kept.versions.judge(messages(7, (24_999, None, 1)), KEY).is_put == [True]

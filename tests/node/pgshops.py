@@ -10,6 +10,7 @@ import psycopg
 from pydantic import SecretStr
 
 from tailrace.adaptor.postgres.options import PostgresReaderOptions, PostgresWriterOptions
+from tailrace.node.conflict import Policies
 from tailrace.node.store import Store
 from tailrace.relay.join import Joins
 from tests.node.shops import Shop
@@ -24,9 +25,17 @@ class PgShop(Shop):
     __test__ = False
 
     def __init__(
-        self, directory: Path, cluster: str | None, url: str, *, piece_rows: int = 100_000, tables: str = TABLE
+        self,
+        directory: Path,
+        cluster: str | None,
+        url: str,
+        *,
+        piece_rows: int = 100_000,
+        tables: str = TABLE,
+        policies: Policies | None = None,
     ) -> None:
         TestNode.__init__(self, directory, cluster)
+        self._policies = policies
         self.url = url
         self._piece_rows = piece_rows
         self.run("CREATE SCHEMA IF NOT EXISTS main", tables)
@@ -36,7 +45,8 @@ class PgShop(Shop):
         url = SecretStr(self.url)
         name = f"{self.directory.name} {psycopg.conninfo.conninfo_to_dict(self.url)['dbname']}"
         reading = PostgresReaderOptions(url=url, piece_rows=self._piece_rows, pipeline=name)
-        self.store = Store(reading, PostgresWriterOptions(url=url, consumer="node"), self.journal, re.compile("."))
+        writing = PostgresWriterOptions(url=url, consumer="node")
+        self.store = Store(reading, writing, self.journal, re.compile("."), policies=self._policies)
         self.joins = self.service._joins = Joins(self.journal, self.store, str(self.directory / "joins"))
 
     def __exit__(self, *_: object) -> None:

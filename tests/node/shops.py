@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.flight as fl
 
 from tailrace.adaptor.sqlite.options import SqliteReaderOptions, SqliteWriterOptions
+from tailrace.node.conflict import Policies
 from tailrace.node.identity import Identity, enter
 from tailrace.node.store import Store
 from tailrace.relay.applier import Applier, Source
@@ -25,8 +26,17 @@ class Shop(TestNode):
 
     __test__ = False
 
-    def __init__(self, directory: Path, cluster: str | None, *, port: int = 0, piece_rows: int = 100_000) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        cluster: str | None,
+        *,
+        port: int = 0,
+        piece_rows: int = 100_000,
+        policies: Policies | None = None,
+    ) -> None:
         super().__init__(directory, cluster, port=port)
+        self._policies = policies
         self.path = directory / "shop.db"
         self._piece_rows = piece_rows
         self.run("PRAGMA journal_mode = WAL", "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, word TEXT)")
@@ -34,8 +44,8 @@ class Shop(TestNode):
 
     def open_store(self) -> None:
         reading = SqliteReaderOptions(path=str(self.path), piece_rows=self._piece_rows)
-        writing = SqliteWriterOptions(path=str(self.path), consumer="node")
-        self.store = Store(reading, writing, self.journal, re.compile("."))
+        self.writing = SqliteWriterOptions(path=str(self.path), consumer="node")
+        self.store = Store(reading, self.writing, self.journal, re.compile("."), policies=self._policies)
         self.service._joins = Joins(self.journal, self.store, str(self.directory / "joins"))
 
     def __exit__(self, *_: object) -> None:
@@ -79,4 +89,8 @@ def settle(shops: list[Shop]) -> None:
             shop.turn()
         return len({shop.journal.vclock for shop in shops}) == 1 and not any(shop.store.apply() for shop in shops)
 
-    wait_for(is_settled)
+    try:
+        wait_for(is_settled)
+    except AssertionError:
+        told = [(str(shop.journal.vclock), [applier.progress for applier in shop.appliers]) for shop in shops]
+        raise AssertionError(f"they do not settle: {told}") from None

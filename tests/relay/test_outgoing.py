@@ -12,9 +12,10 @@ import pytest
 from tailrace.errors import TailraceError
 from tailrace.log.batch import batches_of, decode_body
 from tailrace.log.commitlog import CommitLog, LogConfig
+from tailrace.log.contents import Contents
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
-from tailrace.message import Lsn, Message, Micros, NodeId, Op
+from tailrace.message import Lsn, Message, Micros, NodeId, Offset, Op
 from tailrace.relay.journal import Journal
 from tailrace.relay.names import NOOPS
 from tailrace.relay.outgoing import Outgoing, Wish
@@ -135,3 +136,20 @@ def test_what_is_no_longer_here(tmp_path: Path) -> None:
             sent(outgoing(journal, Vclock()), journal)
         assert caught.value.code == "relay.gap"
         assert sent(outgoing(journal, clock(here=1)), journal) == [[("main.t", 2)], [("main.t", 3)]]
+
+
+class _Growing(LogView):
+    """A log to which something is appended while somebody looks at what it has."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(journal.log.directory)
+        self._journal = journal
+
+    def all_contents(self) -> Iterator[tuple[Offset, Contents]]:
+        yield from super().all_contents()
+        self._journal.append_local(batches_of([message(5)]))
+
+
+def test_what_is_appended_while_the_beginning_is_looked_for_is_sent(journal: Journal) -> None:
+    going = Outgoing(_Growing(journal), Wish(OTHER), journal.vclock, journal.vclock)
+    assert sent(going, journal) == [[("main.t", 5)]]

@@ -23,16 +23,7 @@ _NEVER: Final[Mark] = (-1, "", 0)
 _ORIGIN_DIGITS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a store knows of a row."""
-
-    mark: Mark = _NEVER
-    is_put: bool = False
-    """Whether the node itself has ever written it."""
-
-
-Find = Callable[[Collection[str]], Mapping[str, Known]]
+Find = Callable[[Collection[str]], Mapping[str, Mark]]
 """Gives what is known of rows with these keys."""
 
 
@@ -46,11 +37,8 @@ class Judgement:
     """Whether it moves a row to another key."""
     may_move: list[bool] = field(default_factory=list)
     """Whether it is newer than the row that it moves away from."""
-    is_put: list[bool] = field(default_factory=list)
-    """Whether the node has ever written a row that it writes or moves away from. Otherwise only the database's own
-    users have, and what they wrote is there."""
     is_foreign: list[bool] = field(default_factory=list)
-    """Whether a row that it writes or moves away from was last written by a message of another origin."""
+    """Whether a node other than its own last wrote a row that it writes or moves away from."""
 
 
 def judge(messages: Messages, key: Sequence[str], find: Find) -> Judgement:
@@ -59,15 +47,13 @@ def judge(messages: Messages, key: Sequence[str], find: Find) -> Judgement:
     seen = dict(find({*new, *old}))
     made = Judgement()
     for mine, there, was in zip(marks(messages), new, old, strict=True):
-        written, left = seen.get(there, Known()), seen.get(was, Known())
-        made.is_newer.append(mine > written.mark)
+        written, left = seen.get(there, _NEVER), seen.get(was, _NEVER)
+        made.is_newer.append(mine > written)
         made.is_move.append(was != there)
-        made.may_move.append(was == there or mine > left.mark)
-        is_put = written.is_put or left.is_put  # what is put again at one key is put at the other
-        made.is_put.append(is_put)
-        made.is_foreign.append(any(each.mark[1] not in ("", mine[1]) for each in (written, left)))
-        seen[there] = Known(max(mine, written.mark), is_put)
-        seen[was] = Known(max(mine, left.mark), is_put)
+        made.may_move.append(was == there or mine > left)
+        made.is_foreign.append(any(mark != _NEVER and mark[1] != mine[1] for mark in (written, left)))
+        seen[there] = max(mine, written)
+        seen[was] = max(mine, left)
     return made
 
 
@@ -79,12 +65,11 @@ def marks(messages: Messages) -> Iterator[Mark]:
     return ((at, origin, lsn) for at, lsn in zip(times, lsns, strict=True))
 
 
-def newest(messages: Messages, key: Sequence[str], is_put: Sequence[bool]) -> dict[str, Known]:
-    """By key: the newest of the messages that write a row or move it away, and whether the node itself put any."""
+def newest(messages: Messages, key: Sequence[str], *, always: bool = False) -> dict[str, Mark]:
+    """By key: the newest of the messages that write a row or move it away; or always the last one."""
     new, old = keys_of(messages, key)
-    found: dict[str, Known] = {}
-    for mine, there, was, has_put in zip(marks(messages), new, old, is_put, strict=True):
+    found: dict[str, Mark] = {}
+    for mine, there, was in zip(marks(messages), new, old, strict=True):
         for each in (there, was):
-            known = found.get(each, Known())
-            found[each] = Known(max(mine, known.mark), known.is_put or has_put)
+            found[each] = mine if always else max(mine, found.get(each, _NEVER))
     return found

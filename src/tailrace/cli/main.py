@@ -14,6 +14,7 @@ from tailrace import __version__
 from tailrace.cli import (
     about,
     check,
+    conflict,
     demo,
     doctor,
     init,
@@ -46,6 +47,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(offset.app, name="offset")
 app.add_typer(slot.app, name="slot")
 app.add_typer(node.app, name="node")
+app.add_typer(conflict.app, name="conflict")
 app.command()(init.init)
 app.command()(about.about)
 app.command()(check.check)

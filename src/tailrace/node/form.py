@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
 from tailrace.limits import SEGMENT_BYTES_DEFAULT
+from tailrace.node.conflict import Policies, Policy
 from tailrace.pipeline.form import NamespacePattern
 from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
@@ -19,7 +20,7 @@ from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
 
 PORT: Final = 4700
-_OWN_KEYS: Final = ["namespace", "replace"]
+_OWN_KEYS: Final = ["namespace", "replace", "conflict", "conflicts"]
 
 
 def _address(value: str) -> str:
@@ -113,6 +114,7 @@ class StoreSpec:
     namespace: Any
     replaces: bool
     """Whether rows that its tables have when the node joins are thrown away."""
+    policies: Policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,10 @@ class StoreForm(Options):
     """Replicate the tables in whose namespaces this regular expression is found."""
     replace: bool = False
     """When the node joins, throw away the rows that its tables have; otherwise it does not join with any."""
+    conflict: Policy = Policy.LAST_WRITE
+    """What happens when two nodes write one row at the same time."""
+    conflicts: dict[str, Policy] = Field(default_factory=dict)
+    """By namespace: what happens there instead."""
 
 
 def assemble(said: Any, base: str) -> tuple[NodeSpec | None, list[Problem]]:
@@ -164,7 +170,7 @@ def _store(parts: Parts, said: Any) -> StoreSpec | None:
     writing = parts.options(adaptor.writer, _of(given, adaptor.writer), at)
     if reading is None or writing is None:
         return None
-    return StoreSpec(adaptor.name, reading, writing, own.namespace, own.replace)
+    return StoreSpec(adaptor.name, reading, writing, own.namespace, own.replace, Policies(own.conflict, own.conflicts))
 
 
 def _of(given: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:

@@ -6,9 +6,9 @@ In whichever order messages come, of two that write one row the newer one stays.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -20,9 +20,11 @@ from tailrace.errors import TailraceError
 from tailrace.limits import MIB
 from tailrace.log.cursor import Cursor
 from tailrace.log.selection import EVERYTHING, SelectedFrame
-from tailrace.message import Offset, Op
+from tailrace.message import Lsn, Offset, Op
 from tailrace.namespace import RESERVED
+from tailrace.node.conflict import Clash, Conflict, Keep, Policies, Policy
 from tailrace.pipeline.spec import SchemaPolicy
+from tailrace.relay.limbo import Limbo, control_of, decode_limbo, encode_limbo
 from tailrace.relay.vclock import LOCAL
 
 if TYPE_CHECKING:
@@ -32,7 +34,11 @@ if TYPE_CHECKING:
 
 VersionRow = tuple[str, str, int, str, int]
 """Namespace, key, timestamp, origin and lsn of the message that wrote a row last."""
+LIMBO: Final = "limbo"
+"""Under which name a store remembers which synchronous transactions are undecided."""
 _MERGE_BYTES: Final = 64 * MIB
+_Wanted = tuple[Offset | None, SelectedFrame]
+"""What is to be written, and the offset as of which it happens where that is not its own."""
 
 
 class NodeWriter(Writer, Clearing, Protocol):
@@ -51,12 +57,26 @@ class NodeWriter(Writer, Clearing, Protocol):
     def judge(self, messages: Messages) -> Judgement:
         """What each message is against the rows that are there."""
 
-    def note_versions(self, messages: Messages, is_put: Sequence[bool]) -> None:
-        """Remember which messages wrote their rows last, as far as they are newer than what is known, and which of them
-        the node itself put there."""
+    def note_versions(self, messages: Messages, *, always: bool = False) -> None:
+        """Remember which messages wrote their rows last, as far as they are newer than what is known, or always."""
 
     def put_versions(self, rows: Iterable[VersionRow]) -> None:
         """Remember what a source knows."""
+
+    def clashes(self, messages: Messages, judged: Judgement) -> Iterator[Clash]:
+        """The messages that are in conflict with the rows that are there, in their order."""
+
+    def quarantine(self, found: Iterable[Conflict]) -> None:
+        """Keep conflicts for people to see; those that are known stay as they are."""
+
+    def remember(self, name: str, text: str) -> None:
+        """Keep a word about the node itself, in the same transaction."""
+
+    def recalled(self, name: str) -> str | None:
+        """What was kept under a name."""
+
+    def decision(self, origin: str, lsn: int) -> Keep | None:
+        """What somebody has decided about a message in quarantine."""
 
 
 class NodeView(Protocol):
@@ -94,6 +114,12 @@ class NodeStorage(Protocol):
     def close(self) -> None:
         """Let go of everything."""
 
+    def conflicts(self) -> list[Conflict]:
+        """All in quarantine, in the order in which they were found."""
+
+    def resolve(self, conflict: Conflict, keep: Keep) -> None:
+        """Make one of the rows the newest there is, as a change of this node's own."""
+
 
 @runtime_checkable
 class StoreOptions(Protocol):
@@ -119,20 +145,23 @@ class Judgement(Protocol):
         """Whether it is newer than the row that it moves away from."""
 
     @property
-    def is_put(self) -> list[bool]:
-        """Whether the node has ever written a row that it writes or moves away from."""
-
-    @property
     def is_foreign(self) -> list[bool]:
-        """Whether a row that it writes or moves away from was last written by a message of another origin."""
+        """Whether a node other than its own last wrote a row that it writes or moves away from."""
 
 
 class Merger:
     """One database that is brought up to a journal."""
 
-    def __init__(self, storage: NodeStorage, journal: Journal, namespace: re.Pattern[str], start: Offset) -> None:
+    def __init__(
+        self, storage: NodeStorage, journal: Journal, namespace: re.Pattern[str], start: Offset, policies: Policies
+    ) -> None:
         self.next_offset = start
         """Everything before is in the database."""
+        self.needed_from = start
+        """Everything before can go from the journal."""
+        self._noted = start
+        """What the database's own users wrote is noted up to here."""
+        self._policies = policies
         self._storage = storage
         self._journal = journal
         self._namespace = namespace
@@ -140,27 +169,90 @@ class Merger:
 
     def merge(self, end: Offset, captured: Position) -> int | None:
         """Some groups up to an offset in one transaction, each whole; says how many messages were written. None when
-        the database has news of its own behind what was captured: only with them is it known what is newer."""
+        the database has news of its own behind what was captured: only with them is it known what is newer.
+
+        A conflict that somebody must decide about stops it: the groups before are written, the others wait."""
         if self.next_offset >= end:
             return 0
-        writer = self._storage.open_unnoted()
-        cursor = Cursor(self._journal.view, self.next_offset, EVERYTHING)
-        count = 0
         try:
+            return self._merge(end, captured)
+        except _Undecided as stop:
+            self._quarantine(stop.conflict)
+            if stop.group > self.next_offset:
+                return self._merge(stop.group, captured)
+            raise _stopped(stop.conflict) from None
+
+    def _merge(self, end: Offset, captured: Position) -> int | None:
+        count = 0
+        size = 0
+        with self._cursor(self.next_offset) as cursor, self._writing() as writer:
             if not writer.is_captured(captured):
                 return None
-            for frame in _some_groups(cursor.advance(end)):
-                if self.is_data(frame):
-                    count += self._write(writer, self._unapplied(writer, frame))
+            self._note_captured(writer, end)
+            known = limbo = decode_limbo(writer.recalled(LIMBO))
+            for group in _groups(cursor.advance(end)):
+                try:
+                    limbo, wanted = self._to_write(group, limbo)
+                    count += sum(self._write(writer, messages) for messages in self._unapplied(writer, wanted))
+                except _Undecided as stop:
+                    stop.group = group[0].head.offset
+                    raise
+                size += sum(frame.head.body_bytes for frame in group)
+                if size >= _MERGE_BYTES:
+                    break
             if not writer.is_captured(captured):
                 return None
+            if limbo != known:
+                writer.remember(LIMBO, encode_limbo(limbo))
             writer.commit(Offset(cursor.next_offset - 1))
             self.next_offset = cursor.next_offset
+            self.needed_from = min([self.next_offset, *(each.offset for each in limbo.pending)])
+            self._noted = max(self._noted, end)
+        return count
+
+    def _note_captured(self, writer: NodeWriter, end: Offset) -> None:
+        """What the database's own users wrote is there. It is noted before anything is judged: what comes from
+        elsewhere may stand before it in the journal."""
+        with self._cursor(max(self._noted, self.next_offset)) as cursor:
+            for group in _groups(cursor.advance(end)):
+                if _is_captured_here(group):
+                    for messages in map(messages_of, filter(self.is_data, group)):
+                        if len(messages) and messages.key:
+                            writer.note_versions(messages)
+
+    def _to_write(self, group: list[SelectedFrame], limbo: Limbo) -> tuple[Limbo, list[_Wanted]]:
+        """What is undecided after a group, and what it lets happen: its own messages, or those of synchronous
+        transactions that it confirms."""
+        control = control_of([(frame.head, frame.body) for frame in group])
+        first = group[0].head
+        if control is None:
+            found = [] if _is_captured_here(group) else [frame for frame in group if self.is_data(frame)]
+            return limbo, [(None, frame) for frame in found]
+        last = Lsn(max(frame.head.last_lsn for frame in group))
+        limbo, confirmed = limbo.after(control, first.origin, last, first.offset)
+        return limbo, [(first.offset, frame) for each in confirmed for frame in self._group_at(each.offset)]
+
+    def _group_at(self, offset: Offset) -> list[SelectedFrame]:
+        with self._cursor(offset) as cursor:
+            group = next(_groups(cursor.advance(self._journal.end)))
+        return [frame for frame in group if self.is_data(frame)]
+
+    def _cursor(self, start: Offset) -> closing[Cursor]:
+        return closing(Cursor(self._journal.view, start, EVERYTHING))
+
+    @contextmanager
+    def _writing(self) -> Iterator[NodeWriter]:
+        writer = self._storage.open_unnoted()
+        try:
+            yield writer
         finally:
-            cursor.close()
             with suppress(TailraceError):
                 writer.close()
-        return count
+
+    def _quarantine(self, conflict: Conflict) -> None:
+        with self._writing() as writer:
+            writer.quarantine([conflict])
+            writer.commit(Offset(max(0, self.next_offset - 1)))
 
     def put(self, writer: NodeWriter, messages: Messages) -> int:
         """Write messages, whatever is there."""
@@ -170,23 +262,72 @@ class Merger:
         return len(messages)
 
     def _write(self, writer: NodeWriter, messages: Messages) -> int:
-        """Write what is newer than what is there. What the database's own users wrote is there already, unless the node
-        has ever written that row: then something older may have taken its place on the way here."""
+        """Write what the policy of the table lets through; says how many messages."""
         if not len(messages) or not messages.key:
-            return self.put(writer, messages) if messages.origin != self._journal.node else 0
-        judged = writer.judge(messages)
+            return self.put(writer, messages)
+        policy = self._policies.of(messages.namespace)
+        if messages.origin == self._journal.node:
+            return self._write_newer(writer, messages, writer.judge(messages))
+        match policy:
+            case Policy.RECEIVE_VIEW:
+                writer.note_versions(messages)
+                return self.put(writer, messages)
+            case Policy.LAST_WRITE:
+                judged = writer.judge(messages)
+                found = list(writer.clashes(messages, judged))
+                keeps = [Keep.THEIRS if judged.is_newer[clash.at] else Keep.OURS for clash in found]
+                if found:
+                    told = [_told(messages, clash, policy, keep) for clash, keep in zip(found, keeps, strict=True)]
+                    writer.quarantine(told)
+                return self._write_newer(writer, messages, judged)
+        return self._write_unless_in_conflict(writer, messages, policy)
+
+    def _write_unless_in_conflict(self, writer: NodeWriter, messages: Messages, policy: Policy) -> int:
+        """Write what is in no conflict. About the others somebody decides, then or now; one that is left out did not
+        happen here, so what its writer did next is judged anew."""
+        count = 0
+        while len(messages):
+            judged = writer.judge(messages)
+            clash = next(writer.clashes(messages, judged), None)
+            if clash is None:
+                return count + self._write_newer(writer, messages, judged)
+            good = messages.slice(0, clash.at)
+            if len(good):
+                count += self._write_newer(writer, good, writer.judge(good))
+            conflict = _told(messages, clash, policy, None)
+            decision = writer.decision(conflict.origin, conflict.lsn)
+            if decision is None and policy is Policy.STOP:
+                raise _Undecided(conflict)
+            if decision is Keep.THEIRS:
+                count += self._write_decided(writer, messages.slice(clash.at, 1))
+            else:
+                writer.quarantine([conflict])
+            messages = messages.slice(clash.at + 1, len(messages) - clash.at - 1)
+        return count
+
+    def _write_decided(self, writer: NodeWriter, message: Messages) -> int:
+        writer.note_versions(message, always=True)
+        return self.put(writer, message)
+
+    def _write_newer(self, writer: NodeWriter, messages: Messages, judged: Judgement) -> int:
+        """Write what is newer than what is there."""
         is_left = [move and may for move, may in zip(judged.is_move, judged.may_move, strict=True)]
         is_wanted = [newer or left for newer, left in zip(judged.is_newer, is_left, strict=True)]
-        if messages.origin == self._journal.node:
-            is_wanted = [wanted and put for wanted, put in zip(is_wanted, judged.is_put, strict=True)]
         wanted = _settled(messages, judged).filter(pa.array(is_wanted, pa.bool_()))
-        writer.note_versions(messages, is_wanted)
+        writer.note_versions(messages)
         return self.put(writer, wanted)
 
-    def _unapplied(self, writer: NodeWriter, frame: SelectedFrame) -> Messages:
-        messages = messages_of(frame)
-        applied = writer.applied(messages.namespace)
-        return messages if applied is None else messages.after(applied)
+    def _unapplied(self, writer: NodeWriter, wanted: Iterable[_Wanted]) -> Iterator[Messages]:
+        """What the database does not have yet."""
+        for as_of, frame in wanted:
+            messages = messages_of(frame)
+            applied = writer.applied(messages.namespace)
+            if applied is None:
+                yield messages
+            elif as_of is None:
+                yield messages.after(applied)
+            elif applied < as_of:
+                yield messages
 
     def is_data(self, frame: SelectedFrame) -> bool:
         """Whether a frame has rows of tables that are replicated."""
@@ -195,14 +336,51 @@ class Merger:
         return not is_ours and self._namespace.search(head.namespace) is not None
 
 
-def _some_groups(frames: Iterator[SelectedFrame]) -> Iterator[SelectedFrame]:
-    """Frames, up to the end of the group with which they are enough for one transaction."""
-    size = 0
+class _Undecided(Exception):
+    """A conflict about which somebody must decide."""
+
+    def __init__(self, conflict: Conflict) -> None:
+        super().__init__(conflict.key)
+        self.conflict = conflict
+        self.group = Offset(0)
+        """Where the group begins that the message is in."""
+
+
+def _stopped(conflict: Conflict) -> TailraceError:
+    row = f"row {conflict.key} of {conflict.namespace}"
+    what = f"{row} was changed here and by message {conflict.lsn} of node {int(conflict.origin)}"
+    return TailraceError("relay.conflict", what, hint="tailrace conflict list, then tailrace conflict resolve")
+
+
+def _told(messages: Messages, clash: Clash, policy: Policy, keep: Keep | None) -> Conflict:
+    times: Any = messages.rows.column("timestamp").view(pa.int64())
+    return Conflict(
+        namespace=messages.namespace,
+        key=clash.key,
+        left_key=clash.left_key,
+        origin=str(messages.origin),
+        lsn=messages.rows.column("lsn")[clash.at].as_py(),
+        at_us=times[clash.at].as_py(),
+        policy=policy,
+        ours=clash.ours,
+        theirs=clash.theirs,
+        keep=keep,
+    )
+
+
+def _groups(frames: Iterator[SelectedFrame]) -> Iterator[list[SelectedFrame]]:
+    group: list[SelectedFrame] = []
     for frame in frames:
-        yield frame
-        size += frame.head.body_bytes
-        if frame.head.closes_group and size >= _MERGE_BYTES:
-            return
+        group.append(frame)
+        if frame.head.closes_group:
+            yield group
+            group = []
+
+
+def _is_captured_here(group: list[SelectedFrame]) -> bool:
+    """Whether this node wrote a group itself: then it says beside it how far it has captured. What a node gets back of
+    its own, because it had lost it, comes without."""
+    return any(frame.head.origin == LOCAL for frame in group)
 
 
 def _settled(messages: Messages, judged: Judgement) -> Messages:

@@ -124,7 +124,7 @@ class Node:
         if "pipeline" in type(reading).model_fields:
             reading = reading.model_copy(update={"pipeline": f"node {self._spec.form.node}"})
         namespace: re.Pattern[str] = spec.namespace
-        store = Store(reading, writing, self._journal, namespace, replaces=spec.replaces)
+        store = Store(reading, writing, self._journal, namespace, replaces=spec.replaces, policies=spec.policies)
         opening.callback(store.close)
         return store
 

@@ -27,7 +27,9 @@ from tailrace.log.reader import LogReader
 from tailrace.log.selection import EVERYTHING
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
-from tailrace.node.merging import Merger, NodeView, StoreOptions, VersionRow
+from tailrace.node.conflict import Policies
+from tailrace.node.merging import LIMBO, Merger, NodeView, StoreOptions, VersionRow
+from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import VERSIONS
 from tailrace.relay.vclock import Vclock
 from tailrace.source.bookmark import bookmark, load_progress
@@ -78,6 +80,7 @@ class Store:
         namespace: re.Pattern[str],
         *,
         replaces: bool = False,
+        policies: Policies | None = None,
     ) -> None:
         if not isinstance(writing, StoreOptions):
             what = f"{writing.where()} cannot be the store of a node"
@@ -99,7 +102,9 @@ class Store:
             consumers.register(CONSUMER, exist_ok=True)
             self._session = ConsumerSession(consumers, CONSUMER)
             opening.callback(self._session.close)
-            self._merger = Merger(self._storage, journal, namespace, self._session.resume_offset)
+            self._merger = Merger(
+                self._storage, journal, namespace, self._session.resume_offset, policies or Policies()
+            )
             self._begin()
             self._closing = opening.pop_all()
 
@@ -151,8 +156,7 @@ class Store:
                 messages = messages_of(frame)
                 key = self._storage.key_of(messages.namespace, messages.key)
                 if key and len(messages):
-                    found = newest(messages, key, [False] * len(messages))
-                    yield from ((messages.namespace, each, *known.mark) for each, known in found.items())
+                    yield from ((messages.namespace, each, *mark) for each, mark in newest(messages, key).items())
 
     def _capture(self, upto: Position) -> int:
         """Everything up to a position, as far as it is not in the journal."""
@@ -185,7 +189,7 @@ class Store:
     def _merge(self, end: Offset) -> int | None:
         written = self._merger.merge(end, self._progress.position or {})
         if written is not None:
-            self._session.commit(max(0, self._merger.next_offset - 1))
+            self._session.commit(max(0, self._merger.needed_from - 1))
         return written
 
     def apply(self) -> int:
@@ -202,7 +206,7 @@ class Store:
         """The tables that are replicated."""
         return [table for table in reader.tables() if self._namespace.search(table.namespace)]
 
-    def load(self, batches: Iterable[Batch]) -> int:
+    def load(self, batches: Iterable[Batch], limbo: Limbo | None = None) -> int:
         """Fill the tables, all at once. Rows that are there already are only replaced if they came in this way before,
         or if that was asked for."""
         writer = self._storage.open_unnoted()
@@ -220,6 +224,7 @@ class Store:
                     writer.put_versions(_version_rows(batch))
                     continue
                 count += self._merger.put(writer, _messages(batch, count))
+            writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
             writer.commit(Offset(max(0, self._journal.end - 1)))
         finally:
             with suppress(TailraceError):

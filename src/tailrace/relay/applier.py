@@ -68,6 +68,7 @@ RETRIED: Final = {
     "relay.no_rights": State.LOADING,
     "relay.gap": State.LOADING,
     "relay.join_lost": State.LOADING,
+    "relay.conflict": State.LOADING,
     "source.unreachable": State.LOADING,
     "destination.unreachable": State.LOADING,
     "relay.unreachable": State.DISCONNECTED,
@@ -234,7 +235,7 @@ class Applier:
             is_due = chunk.app_metadata is not None or time.monotonic() - acknowledged_s >= _ACK_S
             if unpacker.is_between_groups and is_due:
                 acknowledged_s = time.monotonic()
-                ack = Ack(node=self._identity.node, vclock=received)
+                ack = Ack(node=self._identity.node, vclock=received, term=self._journal.term)
                 flight.ask(client, Call.ACK, ack, self.source.token, SILENCE * self._heartbeat_s)
 
     def _is_near(self) -> bool:

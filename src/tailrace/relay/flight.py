@@ -16,6 +16,7 @@ import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
+from tailrace.relay.paper import Paper
 from tailrace.relay.request import (
     Ack,
     Ballot,
@@ -24,7 +25,6 @@ from tailrace.relay.request import (
     Finish,
     Heartbeat,
     Join,
-    Paper,
     Register,
     Subscribe,
     read_wish,

@@ -28,7 +28,7 @@ from tailrace.message import Message, NodeId, Op, now
 from tailrace.relay.names import CLUSTER
 from tailrace.relay.outgoing import Frame, Outgoing, Wish
 from tailrace.relay.refusal import malformed
-from tailrace.relay.request import Joined, Registered
+from tailrace.relay.request import META_SINCE, Joined, Meta, Registered
 from tailrace.relay.vclock import Vclock
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ class Joins:
         session = _Session(name, NodeId(request.node), view, pieces, request.is_anonymous)
         with self._lock:
             self._sessions[name] = session
-        return Joined(session=name, vclock=view.vclock, chunks=session.chunks)
+        limbo = self._journal.limbo
+        meta = Meta(term=limbo.term, leader=limbo.leader) if request.version >= META_SINCE else None
+        return Joined(session=name, vclock=view.vclock, chunks=session.chunks, meta=meta)
 
     def chunk(self, name: str, number: int) -> Iterator[list[Frame]]:
         """The rows of one chunk."""

@@ -19,11 +19,14 @@ from pyarrow import ipc
 
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, decode_body
+from tailrace.message import NodeId
 from tailrace.relay import flight
 from tailrace.relay.flight import Call
+from tailrace.relay.limbo import Limbo
 from tailrace.relay.outgoing import Frame
+from tailrace.relay.paper import Paper
 from tailrace.relay.refusal import malformed
-from tailrace.relay.request import Chunk, FinalRows, Finish, Join, Joined, Paper, Registered
+from tailrace.relay.request import Chunk, FinalRows, Finish, Join, Joined, Registered
 from tailrace.relay.wire import SCHEMA, Unpacker
 
 if TYPE_CHECKING:
@@ -56,8 +59,9 @@ class Joining:
             if error.code == "relay.join_lost":
                 self._forget()
             raise
-        store.load(self._batches(joined.chunks))
-        journal.begin_at(joined.vclock)
+        limbo = Limbo() if joined.meta is None else Limbo(joined.meta.term, NodeId(joined.meta.leader))
+        store.load(self._batches(joined.chunks), limbo)
+        journal.begin_at(joined.vclock, limbo)
         for group in final:
             journal.append_group(group)
         if not registered.vclock <= journal.vclock:

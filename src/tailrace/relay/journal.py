@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP, Batch
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
 from tailrace.message import Lsn, NodeId, Offset
+from tailrace.relay.limbo import Control, Limbo, control_in, control_of
+from tailrace.relay.names import SYNCHRO
 from tailrace.relay.refusal import check_next, malformed
+from tailrace.relay.term import Terms
 from tailrace.relay.vclock import LOCAL, Vclock, decode_vclock
 
 if TYPE_CHECKING:
@@ -42,6 +46,9 @@ class Journal:
         self.view = LogView(log.directory)
         self._vclock = stored_clock(log.directory).joined(clock_of(self.view))
         self._latest_us = max((found.latest for _, found in self.view.all_contents()), default=0)
+        self._terms = Terms(log.directory)
+        self.limbo = self._terms.limbo(self.view)
+        """What is undecided at the end of the log."""
 
     @property
     def vclock(self) -> Vclock:
@@ -53,9 +60,34 @@ class Journal:
         """Where the log ends for those who read it."""
         return self.view.head().next_offset
 
-    def snapshot(self) -> tuple[Offset, Vclock]:
-        """Where the log ends, and the clock of all that is before."""
+    @property
+    def term(self) -> int:
+        """The highest that is known here: in the log, or promised to a node that wants to lead."""
+        return max(self.limbo.term, self._terms.promised)
+
+    def promise(self, term: int, node: NodeId) -> bool:
+        """From now on nobody leads here since an earlier term, and since this one nobody else; False when somebody does
+        or has such a promise already."""
         with self._turn:
+            is_free = term > self.term or (term == self._terms.promised > self.limbo.term)
+            if not is_free or (term == self._terms.promised and self._terms.promised_to not in (0, node)):
+                return False
+            self._terms.promise(term, node, self.limbo)
+            return True
+
+    def hear_of(self, term: int) -> None:
+        """Somebody leads since a term, or wants to, of whom this node may not have heard."""
+        with self._turn:
+            if term > self.term:
+                self._terms.promise(term, NodeId(0), self.limbo)
+
+    def snapshot(self) -> tuple[Offset, Vclock]:
+        """Where the log ends, and the clock of all that is before. Not while something is undecided: what would be
+        decided later belongs to neither side."""
+        with self._turn:
+            if self.limbo.pending:
+                what = f"{len(self.limbo.pending)} synchronous transactions wait for a decision"
+                raise TailraceError("relay.loading", what, hint="try again in a moment")
             return self.end, self._vclock
 
     def append_local(self, batches: Iterable[Batch], beside: Sequence[Batch] = ()) -> Vclock:
@@ -64,9 +96,11 @@ class Journal:
         with self._turn:
             numbered = self._numbered(list(batches))
             if numbered:
-                self.log.append([*numbered, *beside])
+                offsets = self.log.append([*numbered, *beside])
                 count = sum(len(batch) for batch in numbered)
                 self._vclock = self._vclock.advanced(self.node, Lsn(self._vclock[self.node] + count))
+                if numbered[0].namespace == SYNCHRO:
+                    self._observe(control_in(numbered[0].rows), self.node, offsets.first)
             return self._vclock
 
     def append_group(self, frames: Sequence[tuple[Head, ReadableBuffer]]) -> bool:
@@ -77,17 +111,22 @@ class Journal:
             if last <= here:
                 return False
             check_next(origin, first, here)
+            control = control_of(frames)  # what cannot be read does not come into the log
             with self.log.group() as group:
                 for head, body in frames:
                     group.add_frame(head, body)
             self._vclock = self._vclock.advanced(origin, last)
+            if control is not None:
+                self._observe(control, origin, group.range.first)
             self._latest_us = max(self._latest_us, *(head.timestamp for head, _ in frames))
         return True
 
-    def begin_at(self, vclock: Vclock) -> None:
+    def begin_at(self, vclock: Vclock, limbo: Limbo | None = None) -> None:
         """All up to here is in the node though not in its log, as after a JOIN."""
         with self._turn:
             self._vclock = self._vclock.joined(vclock)
+            if limbo is not None and limbo.term > self.limbo.term:
+                self.limbo = limbo
             self._store()
 
     def remember(self) -> None:
@@ -95,7 +134,11 @@ class Journal:
         with self._turn:
             self._store()
 
+    def _observe(self, control: Control, origin: NodeId, offset: Offset) -> None:
+        self.limbo, _ = self.limbo.after(control, origin, self._vclock[origin], offset)
+
     def _store(self) -> None:
+        self._terms.keep(self.limbo)
         path = os.path.join(self.log.directory, CLOCK_NAME)
         with disk_errors("keeping the clock", path):
             Disk().replace_file(path, json.dumps(self._vclock.encode()).encode())

@@ -12,4 +12,6 @@ CLUSTER: Final = f"{RESERVED}cluster"
 """The nodes that belong to the cluster: one message each."""
 VERSIONS: Final = f"{RESERVED}versions"
 """Which message wrote each row last: part of what a newcomer gets."""
-TRAVELLING: Final = (NOOPS, CLUSTER, VERSIONS)
+SYNCHRO: Final = f"{RESERVED}synchro"
+"""What leaders say about synchronous transactions."""
+TRAVELLING: Final = (NOOPS, CLUSTER, VERSIONS, SYNCHRO)

@@ -19,7 +19,7 @@ from tailrace.log.frame import Head
 from tailrace.log.selection import EVERYTHING
 from tailrace.message import NodeId, Offset, Op
 from tailrace.relay.journal import span_of
-from tailrace.relay.names import NOOPS
+from tailrace.relay.names import NOOPS, TRAVELLING
 from tailrace.relay.refusal import check_next
 from tailrace.relay.vclock import LOCAL, Vclock
 
@@ -84,15 +84,17 @@ class Outgoing:
 
     def _seen(self, head: Head, body: ReadableBuffer) -> Frame:
         pattern = self._wish.namespace
-        return (head, body) if pattern is None or pattern.search(head.namespace) else noops(head, body)
+        is_wanted = pattern is None or head.namespace in TRAVELLING or pattern.search(head.namespace)
+        return (head, body) if is_wanted else noops(head, body)
 
 
 def first_missing(view: LogView, vclock: Vclock) -> Offset:
     """An offset before which a log has nothing that a clock does not cover."""
+    end = view.head().next_offset  # first: what is appended while we look is behind it
     for base, found in view.all_contents():
         if any(high > vclock[NodeId(origin)] for origin, (_, high) in found.origins.items() if origin != LOCAL):
             return _first_in(view, base, vclock)
-    return view.head().next_offset
+    return end
 
 
 def _first_in(view: LogView, base: Offset, vclock: Vclock) -> Offset:

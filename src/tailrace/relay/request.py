@@ -1,71 +1,41 @@
-"""What peers ask of a node and what it answers, as JSON. Everything unknown or too long is refused (I10)."""
+"""What peers ask of a node and what it answers."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import Field
 
 from tailrace.errors import TailraceError
-from tailrace.limits import MIB, U64_MAX
 from tailrace.message import NodeId
-from tailrace.relay.refusal import malformed
-from tailrace.relay.vclock import Vclock, decode_vclock
+from tailrace.relay.paper import Clock, ClusterId, Node, Paper, SessionName
 
-VERSION: Final = 1
-"""Of the protocol. A peer that says a higher one gets what this version has."""
-BYTES_MAX: Final = 4 * MIB
-
-
-def _vclock(told: Any) -> Vclock:
-    return told if isinstance(told, Vclock) else decode_vclock(told)
+VERSION: Final = 2
+"""Of the protocol. A peer that says a higher one gets what this version has. 1 had no meta stage."""
+META_SINCE: Final = 2
 
 
-def _node(told: Any) -> int:
-    if isinstance(told, str) and told.isascii() and told.isdigit() and len(told) <= len(str(U64_MAX)):
-        told = int(told)
-    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told <= U64_MAX:
-        raise ValueError("this is no node id")
-    return told
+Term = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
-Clock = Annotated[Vclock, BeforeValidator(_vclock), PlainSerializer(Vclock.encode)]
-Node = Annotated[int, BeforeValidator(_node), PlainSerializer(str)]
-"""A node id; as text, because many JSON readers round numbers of 64 bits."""
-ClusterId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+class Change(Paper):
+    """What happens to one row."""
 
-SessionName = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-
-
-class Paper(BaseModel):
-    """What travels."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-    def packed(self) -> bytes:
-        return self.model_dump_json().encode()
-
-    @classmethod
-    def read(cls, raw: bytes) -> Self:
-        """What a peer sent."""
-        if len(raw) > BYTES_MAX:
-            raise malformed(f"{cls.__name__.lower()} cannot be read: it has {len(raw)} bytes, {BYTES_MAX} are allowed")
-        try:
-            return cls.model_validate_json(raw)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            place = ".".join(str(part)[:40] for part in first["loc"])
-            raise malformed(f"{cls.__name__.lower()} cannot be read: {place}: {first['msg']}"[:300]) from error
+    op: Literal["insert", "update", "delete"]
+    namespace: Annotated[str, Field(min_length=1, max_length=255)]
+    data: dict[str, Any]
+    """The row as it is then; of a deleted one at least its key."""
 
 
 class Ballot(Paper):
     """A node as everybody may see it."""
 
     node: Node
-    cluster: ClusterId | None
+    cluster: ClusterId | None = None
     vclock: Clock
     version: int = VERSION
     is_loading: bool = False
+    term: Term = 0
 
 
 class Join(Paper):
@@ -77,12 +47,22 @@ class Join(Paper):
     """Whether it only reads: it is not registered in the cluster, and the log is kept for it for a while only."""
 
 
+class Meta(Paper):
+    """What a newcomer must know beside rows: who leads, and since which term. No transaction waits for a decision
+    then."""
+
+    term: Term
+    leader: Node
+
+
 class Joined(Paper):
     """The answer: what the clock of the view is, and in how many chunks its rows come."""
 
     session: SessionName
     vclock: Clock
     chunks: Annotated[int, Field(ge=0)]
+    meta: Meta | None = None
+    """Only for peers that understand it."""
 
 
 class Chunk(Paper):
@@ -128,7 +108,7 @@ class Subscribe(Paper):
     vclock: Clock
     version: Annotated[int, Field(ge=1)] = VERSION
     is_anonymous: bool = False
-    without: Annotated[list[Node], Field(max_length=10_000)] = []
+    without: Annotated[list[Node], Field(max_length=10_000)] = Field(default_factory=list)
     """Origins whose messages it does not want."""
     namespace: Annotated[str, Field(max_length=255)] | None = None
     """A pattern; messages of other namespaces come as noops."""
@@ -157,6 +137,50 @@ class Ack(Paper):
 
     node: Node
     vclock: Clock
+    term: Term = 0
+    """The highest that the peer knows of: a leader of an earlier one leads no more."""
+
+
+class Elect(Paper):
+    """A node wants to lead."""
+
+    node: Node
+    cluster: ClusterId
+    term: Term
+    vclock: Clock
+
+
+class Elected(Paper):
+    """The answer."""
+
+    is_granted: bool
+    term: Term
+    """The highest that the peer knows of."""
+
+
+class Commit(Paper):
+    """An application wants a transaction that happens at enough nodes or not at all."""
+
+    changes: Annotated[list[Change], Field(min_length=1, max_length=100_000)]
+    acks: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    """How many other nodes must have it; by default as many as the node file says."""
+    timeout_s: Annotated[float, Field(gt=0, le=3600)] | None = None
+
+
+class Committed(Paper):
+    """The answer: the transaction happened."""
+
+    lsn: Annotated[int, Field(ge=1)]
+
+
+class Promote(Paper):
+    """An operator wants the node to lead."""
+
+
+class Promoted(Paper):
+    """The answer: it leads, since this term."""
+
+    term: Term
 
 
 def read_wish(raw: bytes) -> Subscribe | Chunk | FinalRows:

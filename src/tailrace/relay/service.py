@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers
-from tailrace.message import NodeId
+from tailrace.message import Lsn, NodeId
 from tailrace.namespace import namespace_pattern
 from tailrace.relay.outgoing import Frame, Wish, first_missing
 from tailrace.relay.request import (
     Ack,
     Ballot,
     Chunk,
+    Elect,
+    Elected,
     FinalRows,
     Finish,
     Join,
@@ -50,6 +52,8 @@ class Service:
         """The peers that follow now."""
         self._connected: set[int] = set()
         self._lock = threading.Lock()
+        self.acknowledged = threading.Condition()
+        """Told whenever a peer has acknowledged something."""
 
     def vote(self) -> Ballot:
         """Answered to everybody, always."""
@@ -58,6 +62,7 @@ class Service:
             cluster=self.identity.cluster,
             vclock=self.journal.vclock,
             is_loading=self.is_loading,
+            term=self.journal.term,
         )
 
     @contextmanager
@@ -107,7 +112,23 @@ class Service:
         if subscription is None:
             what = f"replica {ack.node} does not follow"
             raise TailraceError("relay.unknown_replica", what, hint="subscribe first")
+        self.journal.hear_of(ack.term)
         subscription.acknowledge(ack.vclock)
+        with self.acknowledged:
+            self.acknowledged.notify_all()
+
+    def count_having(self, origin: NodeId, lsn: Lsn) -> int:
+        """How many of the peers that follow have a message, durably."""
+        return sum(each.acknowledged[origin] >= lsn for each in [*self.following.values()])
+
+    def elect(self, request: Elect) -> Elected:
+        """A peer wants to lead. It may if it has all that this node has of who led so far."""
+        self._check_peer(request.node, request.cluster)
+        leader = self.journal.limbo.leader
+        has_all = self.journal.vclock[leader] <= request.vclock[leader]
+        return Elected(
+            is_granted=has_all and self.journal.promise(request.term, NodeId(request.node)), term=self.journal.term
+        )
 
     def register(self, request: Register) -> None:
         """A node that joined elsewhere will follow: the log is kept for it from what it does not have."""

@@ -1,20 +1,22 @@
 """Writing into the PostgreSQL store of a node.
 
 Its transactions are of an origin of their own, so they are not captured again. Users write at the same time, so what
-they did to the same rows is looked for when these are written, and so locked: it is in the journal, or it is written
-again when it is.
+they did to the same rows is looked for when these are written, and so locked: nothing is committed over a change that
+is not in the journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
 import psycopg
 
-from tailrace.adaptor.postgres import storesql, target
+from tailrace.adaptor.clashes import clashes
+from tailrace.adaptor.postgres import conflicts, storesql, target
 from tailrace.adaptor.postgres.server import Server
+from tailrace.adaptor.postgres.types import Kinds
 from tailrace.adaptor.postgres.versions import Versions
 from tailrace.adaptor.postgres.writer import PostgresWriter
 from tailrace.adaptor.rowkeys import keys_of
@@ -23,6 +25,7 @@ from tailrace.deliver.contract import Target
 from tailrace.deliver.messages import Messages
 from tailrace.errors import TailraceError
 from tailrace.message import Offset
+from tailrace.node.conflict import Clash, Conflict, Keep
 from tailrace.source.contract import Position
 
 Touched = Mapping[str, set[str]]
@@ -42,12 +45,14 @@ class PostgresNodeWriter(PostgresWriter):
         *,
         lend: Callable[[], psycopg.Connection[Any]],
         collides: Collides,
+        kinds: Callable[[], Kinds],
         creates: bool,
         in_order: bool,
     ) -> None:
         super().__init__(server, consumer, keys, creates=creates, in_order=in_order, widens=False)
         self._lend = lend
         self._collides = collides
+        self._kinds = kinds
         self._touched: dict[str, set[str]] = {}
 
     def applied_last(self) -> Offset | None:
@@ -95,9 +100,32 @@ class PostgresNodeWriter(PostgresWriter):
         with self._server.errors():
             return Versions(self._begin()).judge(messages, self.key_of(messages.namespace, messages.key))
 
-    def note_versions(self, messages: Messages, is_put: Sequence[bool]) -> None:
+    def note_versions(self, messages: Messages, *, always: bool = False) -> None:
         with self._server.errors():
-            Versions(self._begin()).note(messages, self.key_of(messages.namespace, messages.key), is_put)
+            Versions(self._begin()).note(messages, self.key_of(messages.namespace, messages.key), always=always)
+
+    def clashes(self, messages: Messages, judged: Judgement) -> Iterator[Clash]:
+        key = self.key_of(messages.namespace, messages.key)
+        with self._server.errors():
+            rows = conflicts.Rows(self._begin(), self._kinds(), *target.place_of(messages.namespace), key)
+            yield from clashes(messages, judged, key, rows.look)
+
+    def quarantine(self, found: Iterable[Conflict]) -> None:
+        with self._server.errors():
+            conflicts.note(self._begin(), found)
+
+    def decision(self, origin: str, lsn: int) -> Keep | None:
+        with self._server.errors():
+            return conflicts.decision(self._begin(), origin, lsn)
+
+    def remember(self, name: str, text: str) -> None:
+        with self._server.errors():
+            self._begin().execute(storesql.REMEMBER, (name, text))
+
+    def recalled(self, name: str) -> str | None:
+        with self._server.errors():
+            found = self._begin().execute(storesql.RECALL, (name,)).fetchone()
+        return None if found is None else str(found[0])
 
     def put_versions(self, rows: Iterable[VersionRow]) -> None:
         with self._server.errors():

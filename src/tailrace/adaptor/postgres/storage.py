@@ -12,17 +12,19 @@ import psycopg
 
 from tailrace.adaptor.postgres import sql, storesql
 from tailrace.adaptor.postgres.catalog import all_tables, load_kinds
+from tailrace.adaptor.postgres.conflicts import all_conflicts, resolve
 from tailrace.adaptor.postgres.nodewriter import PostgresNodeWriter, Touched
 from tailrace.adaptor.postgres.origin import take_origin
 from tailrace.adaptor.postgres.reader import PostgresReader
 from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.slot import Slot, Snapshot
-from tailrace.adaptor.postgres.types import Choices
+from tailrace.adaptor.postgres.types import Choices, Kinds
 from tailrace.adaptor.postgres.versions import all_versions
 from tailrace.adaptor.rowkeys import keys_of
 from tailrace.adaptor.versions import VersionRow
 from tailrace.deliver.messages import DELIVERED, Messages
 from tailrace.log.batch import Batch, key_of
+from tailrace.node.conflict import Conflict, Keep
 from tailrace.source.contract import Position
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class PostgresStorage:
     in_order: bool
     _writing: psycopg.Connection[Any] | None = None
     _looking: PostgresReader | None = None
+    _kinds: Kinds | None = None
 
     def open_unnoted(self) -> PostgresNodeWriter:
         return PostgresNodeWriter(
@@ -82,12 +85,21 @@ class PostgresStorage:
             self.keys,
             lend=self._lent,
             collides=self._collides,
+            kinds=self._all_kinds,
             creates=self.creates,
             in_order=self.in_order,
         )
 
     def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
         return self.keys.get(namespace, key)
+
+    def conflicts(self) -> list[Conflict]:
+        with self.server.session() as connection:
+            return all_conflicts(connection)
+
+    def resolve(self, conflict: Conflict, keep: Keep) -> None:
+        with self.server.session() as connection, connection.transaction():
+            resolve(connection, conflict.id, keep, load_kinds(connection, Choices()))
 
     def guard(self, namespaces: Collection[str]) -> None:
         """`TRUNCATE` is refused: its rows are told nowhere, so other nodes would keep them."""
@@ -140,7 +152,7 @@ class PostgresStorage:
     def _lent(self) -> psycopg.Connection[Any]:
         """The connection that writes, made ready when it is new."""
         if self._writing is None or self._writing.closed:
-            self._writing = None
+            self._writing = self._kinds = None
             made = self.server.connect()
             try:
                 with self.server.errors():
@@ -156,6 +168,12 @@ class PostgresStorage:
                 raise
             self._writing = made
         return self._writing
+
+    def _all_kinds(self) -> Kinds:
+        """The types of the database, as they were when the connection was made."""
+        if self._kinds is None:
+            self._kinds = load_kinds(self._lent(), Choices())
+        return self._kinds
 
     def _collides(self, position: Position, touched: Touched) -> bool:
         if self._looking is None:

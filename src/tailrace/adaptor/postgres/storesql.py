@@ -13,28 +13,50 @@ PREPARE_STORE: Final = (
     *PREPARE,
     "CREATE TABLE IF NOT EXISTS tailrace.tailrace_version ("
     'namespace text COLLATE "C", key text COLLATE "C", at bigint NOT NULL, origin text COLLATE "C" NOT NULL, '
-    "lsn bigint NOT NULL, is_put boolean NOT NULL, PRIMARY KEY (namespace, key))",
+    "lsn bigint NOT NULL, PRIMARY KEY (namespace, key))",
+    "CREATE TABLE IF NOT EXISTS tailrace.tailrace_conflict ("
+    "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, namespace text NOT NULL, key text NOT NULL, left_key text, "
+    "origin text NOT NULL, lsn bigint NOT NULL, at bigint NOT NULL, policy text NOT NULL, ours text, theirs text, "
+    "keep text, UNIQUE (origin, lsn))",
+    "CREATE TABLE IF NOT EXISTS tailrace.tailrace_node (name text PRIMARY KEY, value text NOT NULL)",
 )
 FIND_VERSIONS: Final = """
-    SELECT key, at, origin, lsn, is_put FROM tailrace.tailrace_version WHERE namespace = %s AND key = ANY(%s)
+    SELECT key, at, origin, lsn FROM tailrace.tailrace_version WHERE namespace = %s AND key = ANY(%s)
 """
-_IS_NEWER: Final = "(EXCLUDED.at, EXCLUDED.origin, EXCLUDED.lsn) > (known.at, known.origin, known.lsn)"
-NOTE_VERSIONS: Final = f"""
-    INSERT INTO tailrace.tailrace_version AS known (namespace, key, at, origin, lsn, is_put)
-    SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[], %s::boolean[])
-    ON CONFLICT (namespace, key) DO UPDATE SET
-        at = CASE WHEN {_IS_NEWER} THEN EXCLUDED.at ELSE known.at END,
-        origin = CASE WHEN {_IS_NEWER} THEN EXCLUDED.origin ELSE known.origin END,
-        lsn = CASE WHEN {_IS_NEWER} THEN EXCLUDED.lsn ELSE known.lsn END,
-        is_put = known.is_put OR EXCLUDED.is_put
-    WHERE {_IS_NEWER} OR EXCLUDED.is_put > known.is_put
-"""  # noqa: S608  nothing in it comes from outside
+NOTE_ALWAYS: Final = """
+    INSERT INTO tailrace.tailrace_version AS known (namespace, key, at, origin, lsn)
+    SELECT * FROM unnest(%s::text[], %s::text[], %s::bigint[], %s::text[], %s::bigint[])
+    ON CONFLICT (namespace, key) DO UPDATE SET at = EXCLUDED.at, origin = EXCLUDED.origin, lsn = EXCLUDED.lsn
+"""
 """No key may come twice."""
+NOTE_NEWER: Final = (
+    NOTE_ALWAYS + "WHERE (EXCLUDED.at, EXCLUDED.origin, EXCLUDED.lsn) > (known.at, known.origin, known.lsn)"
+)
 HAS_VERSIONS: Final = "SELECT to_regclass('tailrace.tailrace_version') IS NOT NULL"
 ALL_VERSIONS: Final = """
     SELECT namespace, key, at, origin, lsn FROM tailrace.tailrace_version ORDER BY namespace, key
 """
 APPLIED_LAST: Final = "SELECT max(upto) FROM tailrace.tailrace_applied WHERE consumer = %s"
+
+REMEMBER: Final = """
+    INSERT INTO tailrace.tailrace_node VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value
+"""
+RECALL: Final = "SELECT value FROM tailrace.tailrace_node WHERE name = %s"
+
+NOTE_CONFLICT: Final = """
+    INSERT INTO tailrace.tailrace_conflict
+        (namespace, key, left_key, origin, lsn, at, policy, ours, theirs, keep)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (origin, lsn) DO NOTHING
+"""
+FORGET_CONFLICTS: Final = """
+    DELETE FROM tailrace.tailrace_conflict
+    WHERE keep IS NOT NULL AND id <= (SELECT max(id) FROM tailrace.tailrace_conflict) - %s
+"""
+DECISION: Final = "SELECT keep FROM tailrace.tailrace_conflict WHERE origin = %s AND lsn = %s"
+HAS_CONFLICTS: Final = "SELECT to_regclass('tailrace.tailrace_conflict') IS NOT NULL"
+ALL_CONFLICTS: Final = "SELECT * FROM tailrace.tailrace_conflict ORDER BY id"
+ONE_CONFLICT: Final = "SELECT * FROM tailrace.tailrace_conflict WHERE id = %s"
+SETTLE: Final = "UPDATE tailrace.tailrace_conflict SET keep = %s WHERE id = %s"
 
 ORIGIN: Final = "SELECT pg_replication_origin_oid(%s)"
 CREATE_ORIGIN: Final = "SELECT pg_replication_origin_create(%s)"

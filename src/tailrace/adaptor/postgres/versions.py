@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import psycopg
 
 from tailrace.adaptor.postgres import storesql
-from tailrace.adaptor.versions import Judgement, Known, VersionRow, judge, newest
+from tailrace.adaptor.versions import Judgement, Mark, VersionRow, judge, newest
 from tailrace.deliver.messages import Messages
 
 _BATCH_ROWS: Final = 10_000
@@ -25,30 +25,30 @@ class Versions:
         """What each message is against the rows that are there."""
         return judge(messages, key, lambda keys: self._find(messages.namespace, keys))
 
-    def note(self, messages: Messages, key: Sequence[str], is_put: Sequence[bool]) -> None:
-        """These messages were written, or lost against newer ones. `is_put` says which the node itself wrote."""
-        found = newest(messages, key, is_put)
-        self._note({(messages.namespace, each): known for each, known in found.items()})
+    def note(self, messages: Messages, key: Sequence[str], *, always: bool = False) -> None:
+        """These messages were written, or lost against newer ones. What is older than what is known counts only if it
+        is said so."""
+        found = newest(messages, key, always=always)
+        rows = [(messages.namespace, each, *mark) for each, mark in found.items()]
+        self._note(rows, storesql.NOTE_ALWAYS if always else storesql.NOTE_NEWER)
 
     def put(self, rows: Iterable[VersionRow]) -> None:
         """What a source knows of rows that the node has got from there."""
         told = iter(rows)
         while some := list(islice(told, _BATCH_ROWS)):
-            found: dict[tuple[str, str], Known] = {}
-            for namespace, key, at, origin, lsn in some:
-                newer = max((at, origin, lsn), found.get((namespace, key), Known()).mark)
-                found[namespace, key] = Known(newer, is_put=True)
-            self._note(found)
+            found: dict[tuple[str, str], VersionRow] = {}
+            for row in some:
+                found[row[:2]] = max(row, found.get(row[:2], row))
+            self._note(list(found.values()), storesql.NOTE_NEWER)
 
-    def _note(self, found: Mapping[tuple[str, str], Known]) -> None:
-        rows = [(namespace, key, *known.mark, known.is_put) for (namespace, key), known in found.items()]
+    def _note(self, rows: Sequence[VersionRow], statement: str) -> None:
         for begin in range(0, len(rows), _BATCH_ROWS):
             columns = [list(column) for column in zip(*rows[begin : begin + _BATCH_ROWS], strict=True)]
-            self._connection.execute(storesql.NOTE_VERSIONS, columns)
+            self._connection.execute(statement, columns)
 
-    def _find(self, namespace: str, keys: Collection[str]) -> dict[str, Known]:
+    def _find(self, namespace: str, keys: Collection[str]) -> dict[str, Mark]:
         found = self._connection.execute(storesql.FIND_VERSIONS, (namespace, list(keys)))
-        return {key: Known((at, origin, lsn), is_put) for key, at, origin, lsn, is_put in found}
+        return {key: (at, origin, lsn) for key, at, origin, lsn in found}
 
 
 def all_versions(connection: psycopg.Connection[Any]) -> Iterator[list[VersionRow]]:

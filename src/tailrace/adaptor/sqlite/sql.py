@@ -231,6 +231,13 @@ NAMESAKE: Final = """SELECT namespace FROM tailrace_applied
     WHERE tbl = ? COLLATE NOCASE AND namespace <> ? LIMIT 1"""
 
 
+# What the store of a node has beside its tables.
+
+NODE_TABLE: Final = "CREATE TABLE IF NOT EXISTS tailrace_node(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
+REMEMBER: Final = "INSERT INTO tailrace_node VALUES (?, ?) ON CONFLICT(name) DO UPDATE SET value = excluded.value"
+RECALL: Final = "SELECT value FROM tailrace_node WHERE name = ?"
+
+
 def create_table(table: str, fields: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
     """A table; one key column of whole numbers becomes the rowid itself."""
     is_rowid = len(key) == 1 and (key[0], "INTEGER") in fields
@@ -269,5 +276,13 @@ def upsert(table: str, texts: Sequence[str], places: Sequence[str], key: Sequenc
     return f"{insert(table, texts, places)} ON CONFLICT({names(key)}) DO {action}"
 
 
+def row_of(table: str, key: Sequence[str]) -> str:
+    return f"SELECT * FROM {name(table)} WHERE {_has(key)}"
+
+
 def delete(table: str, key: Sequence[str]) -> str:
-    return f"DELETE FROM {name(table)} WHERE {' AND '.join(f'{name(text)} IS ?' for text in key)}"
+    return f"DELETE FROM {name(table)} WHERE {_has(key)}"
+
+
+def _has(key: Sequence[str]) -> str:
+    return " AND ".join(f"{name(text)} IS ?" for text in key)

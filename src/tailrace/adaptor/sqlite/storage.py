@@ -7,11 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace.adaptor.sqlite.conflicts import all_conflicts, resolve
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
 from tailrace.adaptor.sqlite.versions import all_versions
-from tailrace.adaptor.sqlite.writer import SqliteWriter
+from tailrace.adaptor.sqlite.writer import SqliteWriter, table_name
 from tailrace.adaptor.versions import VersionRow
+from tailrace.node.conflict import Conflict, Keep
 from tailrace.source.contract import Position
 
 _VIEW_NAME: Final = "view.db"
@@ -54,6 +56,14 @@ class SqliteStorage:
 
     def guard(self, _namespaces: Collection[str]) -> None:
         """All that can happen to rows is noted."""
+
+    def conflicts(self) -> list[Conflict]:
+        with self.database.reading() as connection:
+            return all_conflicts(connection)
+
+    def resolve(self, conflict: Conflict, keep: Keep) -> None:
+        with self.database.writing() as connection:
+            resolve(connection, conflict.id, keep, table_name(conflict.namespace))
 
     def view(self, directory: str) -> SqliteView:
         path = os.path.join(directory, _VIEW_NAME)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.adaptor.binding import bindable
-from tailrace.adaptor.sqlite import sql, target
+from tailrace.adaptor.sqlite import conflicts, sql, target
 from tailrace.adaptor.sqlite.binding import as_json
 from tailrace.adaptor.sqlite.catalog import OURS, SCHEMA
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.target import Destination
 from tailrace.adaptor.sqlite.versions import Versions
-from tailrace.adaptor.values import BrokenText
+from tailrace.adaptor.values import BrokenText, read_text
 from tailrace.adaptor.versions import Judgement, VersionRow
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
@@ -25,6 +25,7 @@ from tailrace.deliver.outcome import outcome
 from tailrace.deliver.refusal import refuse_changes, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
 from tailrace.message import Offset
+from tailrace.node.conflict import Clash, Conflict, Keep
 
 
 class SqliteWriter:
@@ -140,9 +141,37 @@ class SqliteWriter:
         with self._database.errors():
             return Versions(self._begin()).judge(messages, self._keys.get(messages.namespace, messages.key))
 
-    def note_versions(self, messages: Messages, is_put: Sequence[bool]) -> None:
+    def note_versions(self, messages: Messages, *, always: bool = False) -> None:
+        key = self._keys.get(messages.namespace, messages.key)
         with self._database.errors():
-            Versions(self._begin()).note(messages, self._keys.get(messages.namespace, messages.key), is_put)
+            Versions(self._begin()).note(messages, key, always=always)
+
+    def clashes(self, messages: Messages, judged: Judgement) -> Iterator[Clash]:
+        namespace = messages.namespace
+        key = self._keys.get(namespace, messages.key)
+        with self._database.errors():
+            yield from conflicts.find_clashes(self._begin(), table_name(namespace), key, messages, judged)
+
+    def quarantine(self, found: Iterable[Conflict]) -> None:
+        with self._database.errors():
+            conflicts.note(self._begin(), found)
+
+    def decision(self, origin: str, lsn: int) -> Keep | None:
+        with self._database.errors():
+            return conflicts.decision(self._begin(), origin, lsn)
+
+    def remember(self, name: str, text: str) -> None:
+        connection = self._begin()
+        with self._database.errors():
+            connection.execute(sql.NODE_TABLE)
+            connection.execute(sql.REMEMBER, (name, text))
+
+    def recalled(self, name: str) -> str | None:
+        connection = self._begin()
+        with self._database.errors():
+            connection.execute(sql.NODE_TABLE)
+            found = connection.execute(sql.RECALL, (name,)).fetchone()
+        return None if found is None else str(found[0])
 
     def put_versions(self, rows: Iterable[VersionRow]) -> None:
         with self._database.errors():
@@ -200,6 +229,7 @@ class SqliteWriter:
         is_new = self._creates and not path.exists()
         with self._database.errors():
             connection = self._database.connect("rwc" if self._creates else "rw")
+            connection.text_factory = read_text
             if is_new:
                 connection.execute("PRAGMA journal_mode = WAL")
         return connection
