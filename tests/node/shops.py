@@ -44,8 +44,8 @@ class Shop(TestNode):
 
     def open_store(self) -> None:
         reading = SqliteReaderOptions(path=str(self.path), piece_rows=self._piece_rows)
-        self.writing = SqliteWriterOptions(path=str(self.path), consumer="node")
-        self.store = Store(reading, self.writing, self.journal, re.compile("."), policies=self._policies)
+        writing = SqliteWriterOptions(path=str(self.path), consumer="node")
+        self.store = Store(reading, writing, self.journal, re.compile("."), policies=self._policies)
         self.service._joins = Joins(self.journal, self.store, str(self.directory / "joins"))
 
     def __exit__(self, *_: object) -> None:

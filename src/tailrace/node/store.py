@@ -96,14 +96,14 @@ class Store:
         with ExitStack() as opening:
             self._reader = reading.open()
             opening.callback(self._reader.close)
-            self._storage = writing.open_storage(reading)
-            opening.callback(self._storage.close)
+            self.storage = writing.open_storage(reading)
+            opening.callback(self.storage.close)
             consumers = Consumers(journal.log.directory)
             consumers.register(CONSUMER, exist_ok=True)
             self._session = ConsumerSession(consumers, CONSUMER)
             opening.callback(self._session.close)
             self._merger = Merger(
-                self._storage, journal, namespace, self._session.resume_offset, policies or Policies()
+                self.storage, journal, namespace, self._session.resume_offset, policies or Policies()
             )
             self._begin()
             self._closing = opening.pop_all()
@@ -126,7 +126,7 @@ class Store:
         """
         with self._turn:
             end, vclock = self._bring_up()  # 1.
-            taken = self._storage.view(directory)  # 2.
+            taken = self.storage.view(directory)  # 2.
             try:
                 self._capture(taken.position)  # 3.
                 late = list(self._late(end))
@@ -154,7 +154,7 @@ class Store:
                 if frame.head.origin != self._journal.node or not self._merger.is_data(frame):
                     continue
                 messages = messages_of(frame)
-                key = self._storage.key_of(messages.namespace, messages.key)
+                key = self.storage.key_of(messages.namespace, messages.key)
                 if key and len(messages):
                     yield from ((messages.namespace, each, *mark) for each, mark in newest(messages, key).items())
 
@@ -209,7 +209,7 @@ class Store:
     def load(self, batches: Iterable[Batch], limbo: Limbo | None = None) -> int:
         """Fill the tables, all at once. Rows that are there already are only replaced if they came in this way before,
         or if that was asked for."""
-        writer = self._storage.open_unnoted()
+        writer = self.storage.open_unnoted()
         count = 0
         try:
             is_ours = self._replaces or writer.applied_last() is not None
@@ -239,7 +239,7 @@ class Store:
             check_position(self._reader, self._progress.position)
         wanted = self.wanted_tables(self._reader)
         self._reader.install(wanted)
-        self._storage.guard({table.namespace for table in wanted})
+        self.storage.guard({table.namespace for table in wanted})
         if self._progress.position is None:
             self._note_position(self._reader.position())
         self._reader.copied()
