@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 import pyarrow as pa
 
 from tailrace.deliver.contract import Clearing, Writer
-from tailrace.deliver.evolution import Evolution
 from tailrace.deliver.messages import Messages, messages_of
 from tailrace.deliver.task import write
 from tailrace.errors import TailraceError
@@ -23,7 +22,6 @@ from tailrace.log.selection import EVERYTHING, SelectedFrame
 from tailrace.message import Lsn, Offset, Op
 from tailrace.namespace import RESERVED
 from tailrace.node.conflict import Clash, Conflict, Keep, Policies, Policy
-from tailrace.pipeline.spec import SchemaPolicy
 from tailrace.relay.limbo import Limbo, control_of, decode_limbo, encode_limbo
 from tailrace.relay.vclock import LOCAL
 
@@ -165,7 +163,6 @@ class Merger:
         self._storage = storage
         self._journal = journal
         self._namespace = namespace
-        self._evolution = Evolution(SchemaPolicy.EVOLVE)
 
     def merge(self, end: Offset, captured: Position) -> int | None:
         """Some groups up to an offset in one transaction, each whole; says how many messages were written. None when
@@ -255,10 +252,10 @@ class Merger:
             writer.commit(Offset(max(0, self.next_offset - 1)))
 
     def put(self, writer: NodeWriter, messages: Messages) -> int:
-        """Write messages, whatever is there."""
+        """Write messages, whatever is there. Columns are as these messages have them: stores of several kinds write
+        one table, and what holds the values of all of them would be text."""
         if len(messages):
-            admitted = self._evolution.admit(messages)
-            write(writer, self._evolution.known[messages.namespace], admitted)
+            write(writer, pa.schema(list(messages.data.type)), messages)
         return len(messages)
 
     def _write(self, writer: NodeWriter, messages: Messages) -> int:
