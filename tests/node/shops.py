@@ -49,14 +49,9 @@ class Shop(TestNode):
 
     def open_store(self) -> None:
         reading = SqliteReaderOptions(path=str(self.path), piece_rows=self._piece_rows)
-        self.writing = SqliteWriterOptions(path=str(self.path), consumer="node")
+        writing = SqliteWriterOptions(path=str(self.path), consumer="node")
         self.store = Store(
-            reading,
-            self.writing,
-            self.journal,
-            re.compile("."),
-            policies=self._policies,
-            is_read_only=self.is_anonymous,
+            reading, writing, self.journal, re.compile("."), policies=self._policies, is_read_only=self.is_anonymous
         )
         self.service._joins = Joins(self.journal, self.store, str(self.directory / "joins"))
         self.serve_pipelines()

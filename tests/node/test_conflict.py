@@ -13,23 +13,33 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.node.conflict import Conflict, Keep, Policies, Policy
+from tests.node.pgshops import PgShop
 from tests.node.shops import Shop, settle
+from tests.node.test_postgres_store import NewDatabase, new_database, postgres
 from tests.relay.nodes import wait_for
+
+__all__ = ["new_database", "postgres"]  # fixtures
 
 CLUSTER = str(uuid.UUID(int=9))
 Pair = tuple[Shop, Shop]
 MakePair = Callable[[Policy], Pair]
 
 
-@pytest.fixture
-def make_pair(tmp_path: Path) -> Iterator[MakePair]:
+@pytest.fixture(params=["sqlite", "postgres"])
+def make_pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakePair]:
     """Two shops that follow each other and both have row 1; what is done next they do not tell each other before
     `meet`."""
+    new: NewDatabase | None = request.getfixturevalue("new_database") if request.param == "postgres" else None
     with ExitStack() as stack:
 
+        def shop(name: str, policies: Policies) -> Shop:
+            if new is None:
+                return Shop(tmp_path / name, CLUSTER, policies=policies)
+            table = "CREATE TABLE t(id bigint PRIMARY KEY, word text); ALTER TABLE t REPLICA IDENTITY FULL"
+            return PgShop(tmp_path / name, CLUSTER, new(), tables=table, policies=policies)
+
         def make(policy: Policy) -> Pair:
-            policies = Policies(policy)
-            a, b = (stack.enter_context(Shop(tmp_path / name, CLUSTER, policies=policies)) for name in "ab")
+            a, b = (stack.enter_context(shop(name, Policies(policy))) for name in "ab")
             a.follow(b)
             b.follow(a)
             a.run("INSERT INTO t VALUES (1, 'old')")
@@ -50,7 +60,7 @@ def meet(a: Shop, b: Shop) -> None:
 
 
 def conflicts(shop: Shop) -> list[Conflict]:
-    return shop.writing.conflicts()
+    return shop.store.storage.conflicts()
 
 
 def rows_of(conflict: Conflict) -> tuple[Any, Any]:
@@ -109,8 +119,8 @@ def test_somebody_decides_about_what_was_skipped(make_pair: MakePair) -> None:
     a.run("UPDATE t SET word = 'from a' WHERE id = 1")
     b.run("UPDATE t SET word = 'from b' WHERE id = 1")
     meet(a, b)
-    a.writing.resolve(conflicts(a)[0], Keep.THEIRS)
-    b.writing.resolve(conflicts(b)[0], Keep.OURS)
+    a.store.storage.resolve(conflicts(a)[0], Keep.THEIRS)
+    b.store.storage.resolve(conflicts(b)[0], Keep.OURS)
     settle([a, b])
     assert a.rows() == b.rows() == [(1, "from b")]
     assert [each.keep for shop in (a, b) for each in conflicts(shop)] == [Keep.THEIRS, Keep.OURS]
@@ -130,7 +140,7 @@ def test_the_store_stops_until_somebody_decides(make_pair: MakePair, keep: Keep)
     assert a.rows() == [(1, "from a"), (5, "before")], "nothing of the transaction, and all before it"
     (conflict,) = conflicts(a)
     assert rows_of(conflict) == ({"id": 1, "word": "from a"}, {"id": 1, "word": "from b"})
-    a.writing.resolve(conflict, keep)
+    a.store.storage.resolve(conflict, keep)
     a.turn()
     assert a.rows() == [(1, "from a" if keep is Keep.OURS else "from b"), (5, "before"), (6, "with it")]
 
@@ -142,7 +152,7 @@ def test_what_follows_a_decision_for_theirs_is_no_conflict(make_pair: MakePair) 
     b.run("UPDATE t SET word = 'from b again' WHERE id = 1")
     a.run("UPDATE t SET word = 'from a' WHERE id = 1")
     meet(a, b)
-    a.writing.resolve(conflicts(a)[0], Keep.THEIRS)
+    a.store.storage.resolve(conflicts(a)[0], Keep.THEIRS)
     a.turn()
     assert a.rows() == [(1, "from b again")]
     assert len(conflicts(a)) == 1
@@ -153,8 +163,8 @@ def test_a_deletion_that_is_kept_goes_to_the_others(make_pair: MakePair) -> None
     a.run("DELETE FROM t WHERE id = 1")
     b.run("UPDATE t SET word = 'from b' WHERE id = 1")
     meet(a, b)
-    a.writing.resolve(conflicts(a)[0], Keep.OURS)
-    b.writing.resolve(conflicts(b)[0], Keep.THEIRS)
+    a.store.storage.resolve(conflicts(a)[0], Keep.OURS)
+    b.store.storage.resolve(conflicts(b)[0], Keep.THEIRS)
     settle([a, b])
     assert a.rows() == b.rows() == []
 
@@ -166,7 +176,7 @@ def test_a_move_onto_a_row_of_somebody_else(make_pair: MakePair) -> None:
     meet(a, b)
     assert a.rows() == [(1, "old"), (2, "mine")]
     (conflict,) = conflicts(a)
-    a.writing.resolve(conflict, Keep.THEIRS)
+    a.store.storage.resolve(conflict, Keep.THEIRS)
     assert a.rows() == [(2, "old")]
 
 
@@ -193,6 +203,7 @@ def test_changes_one_after_the_other_are_no_conflict(make_pair: MakePair) -> Non
     assert conflicts(a) == conflicts(b) == []
 
 
+@pytest.mark.parametrize("make_pair", ["sqlite"], indirect=True)
 def test_a_receive_view_decides(make_pair: MakePair) -> None:
     a, b = make_pair(Policy.RECEIVE_VIEW)
     for shop in (a, b):

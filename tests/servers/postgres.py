@@ -79,7 +79,7 @@ class PostgresServer:
         return self.url(database)
 
     def drop(self, database: str) -> None:
-        """Remove a database with its slots, whoever uses it."""
+        """Remove a database with its slots, and replication origins that are called like it, whoever uses it."""
         slots = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s"
         with self.connect() as connection:
             connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (database,))
@@ -90,6 +90,8 @@ class PostgresServer:
                 connection.execute("SELECT pg_sleep(0.1)")
             connection.execute(slots, (database,))
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(database)))
+            origins = "SELECT pg_replication_origin_drop(roname) FROM pg_replication_origin WHERE roname ~ %s"
+            connection.execute(origins, (f"_{database}$",))
 
     def start(self) -> None:
         options = [f"-c{name}={value}" for name, value in self._settings.items()]

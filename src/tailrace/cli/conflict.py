@@ -68,13 +68,13 @@ def _storage(file: str) -> NodeStorage:
 def storage_of(spec: NodeSpec) -> NodeStorage:
     """The store of a node."""
     from tailrace.errors import TailraceError
-    from tailrace.node.merging import NodeStorage
+    from tailrace.node.merging import StoreOptions
 
     store = spec.store
-    if store is None or not isinstance(store.writing, NodeStorage):
+    if store is None or not isinstance(store.writing, StoreOptions):
         what = "this node has no store"
         raise TailraceError("input.invalid", what, hint="name the file of a node with a `store`")
-    return store.writing
+    return store.writing.open_storage(store.reading)
 
 
 def _lines(conflict: Conflict) -> list[str]:

@@ -6,14 +6,13 @@ In whichever order messages come, of two that write one row the newer one stays.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from tailrace.deliver.contract import Clearing, Writer
-from tailrace.deliver.evolution import Evolution
 from tailrace.deliver.messages import Messages, messages_of
 from tailrace.deliver.task import write
 from tailrace.errors import TailraceError
@@ -23,13 +22,13 @@ from tailrace.log.selection import EVERYTHING, SelectedFrame
 from tailrace.message import Lsn, Offset, Op
 from tailrace.namespace import RESERVED
 from tailrace.node.conflict import Clash, Conflict, Keep, Policies, Policy
-from tailrace.pipeline.spec import SchemaPolicy
 from tailrace.relay.limbo import Limbo, control_of, decode_limbo, encode_limbo
 from tailrace.relay.vclock import LOCAL
 
 if TYPE_CHECKING:
+    from tailrace.adaptor.options import ReaderOptions
     from tailrace.relay.journal import Journal
-    from tailrace.source.contract import Position
+    from tailrace.source.contract import Position, Reader
 
 VersionRow = tuple[str, str, int, str, int]
 """Namespace, key, timestamp, origin and lsn of the message that wrote a row last."""
@@ -50,7 +49,8 @@ class NodeWriter(Writer, Clearing, Protocol):
         """Whether the table of a namespace has any, as of the transaction that is open."""
 
     def is_captured(self, position: Position) -> bool:
-        """Whether all that happened in the database is before a position of its reader. Until `commit` it stays so."""
+        """Whether all that happened to what was written is before a position of the database's reader. Asked before
+        anything is written and before `commit`: until that it stays so."""
 
     def judge(self, messages: Messages) -> Judgement:
         """What each message is against the rows that are there."""
@@ -77,18 +77,40 @@ class NodeWriter(Writer, Clearing, Protocol):
         """What somebody has decided about a message in quarantine."""
 
 
-@runtime_checkable
+class NodeView(Protocol):
+    """A store as it was at one moment, until it is closed. It may be read by several threads."""
+
+    @property
+    def position(self) -> Position:
+        """The changes before this position of the database's reader are in it, and no others."""
+
+    def reader(self) -> Reader:
+        """A reader that sees only this. Each chunk of rows gets one of its own."""
+
+    def versions(self) -> Iterator[list[VersionRow]]:
+        """Which messages wrote the rows last, many at a time."""
+
+    def close(self) -> None:
+        """It is not needed any more."""
+
+
 class NodeStorage(Protocol):
-    """Options of a writer that can write beside a reader of the same database, which does not take it for news."""
+    """A database that is written beside a reader of the same database, which does not take it for news."""
 
     def open_unnoted(self) -> NodeWriter:
         """A writer whose rows are not noted as changes of the database's own."""
 
-    def of_view(self, directory: str) -> NodeStorage:
-        """The same for the view that a reader has put into a directory."""
+    def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
+        """The columns that identify a row of a namespace whose messages say `key`."""
 
-    def versions(self) -> Iterator[list[VersionRow]]:
-        """Which messages wrote the rows last, many at a time."""
+    def guard(self, namespaces: Collection[str]) -> None:
+        """Make the database refuse what cannot be told to other nodes."""
+
+    def view(self, directory: str) -> NodeView:
+        """The database at this moment; an empty directory is there for it."""
+
+    def close(self) -> None:
+        """Let go of everything."""
 
     def close_to_users(self, namespaces: Iterable[str]) -> None:
         """From now on only the node writes these tables; other programs get an error."""
@@ -101,6 +123,14 @@ class NodeStorage(Protocol):
 
     def resolve(self, conflict: Conflict, keep: Keep) -> None:
         """Make one of the rows the newest there is, as a change of this node's own."""
+
+
+@runtime_checkable
+class StoreOptions(Protocol):
+    """Options of a writer of a database that can be the store of a node."""
+
+    def open_storage(self, reading: ReaderOptions) -> NodeStorage:
+        """The database that the options of a reader name, too."""
 
 
 class Judgement(Protocol):
@@ -139,7 +169,6 @@ class Merger:
         self._storage = storage
         self._journal = journal
         self._namespace = namespace
-        self._evolution = Evolution(SchemaPolicy.EVOLVE)
 
     def merge(self, end: Offset, captured: Position) -> int | None:
         """Some groups up to an offset in one transaction, each whole; says how many messages were written. None when
@@ -174,6 +203,8 @@ class Merger:
                 size += sum(frame.head.body_bytes for frame in group)
                 if size >= _MERGE_BYTES:
                     break
+            if not writer.is_captured(captured):
+                return None
             if limbo != known:
                 writer.remember(LIMBO, encode_limbo(limbo))
             writer.commit(Offset(cursor.next_offset - 1))
@@ -188,7 +219,7 @@ class Merger:
         with self._cursor(max(self._noted, self.next_offset)) as cursor:
             for group in _groups(cursor.advance(end)):
                 if _is_captured_here(group):
-                    for messages in map(messages_of, filter(self._is_data, group)):
+                    for messages in map(messages_of, filter(self.is_data, group)):
                         if len(messages) and messages.key:
                             writer.note_versions(messages)
 
@@ -198,7 +229,7 @@ class Merger:
         control = control_of([(frame.head, frame.body) for frame in group])
         first = group[0].head
         if control is None:
-            found = [] if _is_captured_here(group) else [frame for frame in group if self._is_data(frame)]
+            found = [] if _is_captured_here(group) else [frame for frame in group if self.is_data(frame)]
             return limbo, [(None, frame) for frame in found]
         last = Lsn(max(frame.head.last_lsn for frame in group))
         limbo, confirmed = limbo.after(control, first.origin, last, first.offset)
@@ -207,7 +238,7 @@ class Merger:
     def _group_at(self, offset: Offset) -> list[SelectedFrame]:
         with self._cursor(offset) as cursor:
             group = next(_groups(cursor.advance(self._journal.end)))
-        return [frame for frame in group if self._is_data(frame)]
+        return [frame for frame in group if self.is_data(frame)]
 
     def _cursor(self, start: Offset) -> closing[Cursor]:
         return closing(Cursor(self._journal.view, start, EVERYTHING))
@@ -227,10 +258,10 @@ class Merger:
             writer.commit(Offset(max(0, self.next_offset - 1)))
 
     def put(self, writer: NodeWriter, messages: Messages) -> int:
-        """Write messages, whatever is there."""
+        """Write messages, whatever is there. Columns are as these messages have them: stores of several kinds write
+        one table, and what holds the values of all of them would be text."""
         if len(messages):
-            admitted = self._evolution.admit(messages)
-            write(writer, self._evolution.known[messages.namespace], admitted)
+            write(writer, pa.schema(list(messages.data.type)), messages)
         return len(messages)
 
     def _write(self, writer: NodeWriter, messages: Messages) -> int:
@@ -301,7 +332,8 @@ class Merger:
             elif applied < as_of:
                 yield messages
 
-    def _is_data(self, frame: SelectedFrame) -> bool:
+    def is_data(self, frame: SelectedFrame) -> bool:
+        """Whether a frame has rows of tables that are replicated."""
         head = frame.head
         is_ours = head.origin == LOCAL or head.namespace.startswith(RESERVED)
         return not is_ours and self._namespace.search(head.namespace) is not None

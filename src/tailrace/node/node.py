@@ -152,11 +152,14 @@ class Node:
         self._journal = Journal(log, identity.node)
         opening.callback(self._journal.remember)
         self._store = self._open_store(opening)
-        joins = None if self._store is None else Joins(self._journal, self._store, os.path.join(form.data, "joins"))
-        self._service = Service(identity, self._journal, joins, hold_s=form.anonymous_ttl)
+        self._joins = None
+        if self._store is not None:
+            self._joins = Joins(self._journal, self._store, os.path.join(form.data, "joins"))
+            opening.callback(self._joins.close)
+        self._service = Service(identity, self._journal, self._joins, hold_s=form.anonymous_ttl)
         self._committer = Committer(self._service, acks=form.synchronous.acks, timeout_s=form.synchronous.timeout)
         if self._store is not None:
-            self._service.serve_pipelines(self._readings(self._store))
+            self._service.serve_pipelines(self._readings(self._store, opening))
         self._server = RelayServer(
             self._service,
             location=f"{'grpc+tls' if form.tls else 'grpc'}://{form.listen}",
@@ -181,8 +184,9 @@ class Node:
         opening.callback(worker.join)
         opening.callback(self._stopping.set)
 
-    def _readings(self, store: Store) -> Readings:
+    def _readings(self, store: Store, opening: ExitStack) -> Readings:
         copies = Copies(store, os.path.join(self._spec.form.data, "copies"))
+        opening.callback(copies.close)
         return Readings(self._journal, self._service.consumers, self._service.holds, store, copies)
 
     def _open_store(self, opening: ExitStack) -> Store | None:
@@ -278,6 +282,8 @@ class Node:
         )
 
     def _why_read_only(self) -> str | None:
+        if self._spec.form.anonymous:
+            return "the node only reads (`anonymous: true`)"
         if self._spec.form.writes is Writes.LEADER and not self._committer.is_leading:
             return "only the leader is written (`writes: leader`)"
         return None

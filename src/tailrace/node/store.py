@@ -9,27 +9,31 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tailrace.deliver.messages import Messages
+from tailrace.adaptor.versions import newest
+from tailrace.deliver.messages import Messages, messages_of
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch, key_of
 from tailrace.log.consumers import Consumers
+from tailrace.log.cursor import Cursor
 from tailrace.log.reader import LogReader
+from tailrace.log.selection import EVERYTHING
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
-from tailrace.node.merging import LIMBO, Merger, NodeStorage, VersionRow
+from tailrace.node.merging import LIMBO, Merger, NodeView, StoreOptions, VersionRow
 from tailrace.relay.limbo import Limbo, encode_limbo
-from tailrace.relay.names import VERSIONS
+from tailrace.relay.names import SYNCHRO, VERSIONS
 from tailrace.relay.vclock import Vclock
 from tailrace.source.bookmark import bookmark, load_progress
-from tailrace.source.contract import Position, Reader, Table, check_position
+from tailrace.source.contract import Piece, Position, Reader, Table, check_position
 from tailrace.source.rows import inserted
 
 if TYPE_CHECKING:
@@ -39,23 +43,30 @@ if TYPE_CHECKING:
 CONSUMER: Final = "_store"
 _VERSION_FIELDS: Final = ("namespace", "key", "at", "origin", "lsn")
 _TRIES: Final = 20
-
-
-@runtime_checkable
-class ViewableSource(Protocol):
-    """Options of a reader of a database that can be seen as it was at one moment, for as long as one likes."""
-
-    def view_into(self, directory: str) -> ReaderOptions:
-        """Put a view of this moment into an empty directory: options of a reader that sees only it."""
+_NOTE_S: Final = 10.0
+"""A database in which nothing happens that is wanted moves on all the same, and must not keep what it need not."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """The tables of a store as they were at one moment, and the node's clock then."""
 
-    options: ReaderOptions
+    taken: NodeView
     vclock: Vclock
-    versions: Callable[[], Iterator[Batch]]
+    late: list[VersionRow]
+    """Of the changes in it that its own versions do not have yet."""
+
+    def reader(self) -> Reader:
+        return self.taken.reader()
+
+    def versions(self) -> Iterator[Batch]:
+        """Which messages wrote the rows last; a row may come twice, with a newer one."""
+        yield from map(_version_batch, self.taken.versions())
+        if self.late:
+            yield _version_batch(self.late)
+
+    def close(self) -> None:
+        self.taken.close()
 
 
 class Store:
@@ -72,28 +83,35 @@ class Store:
         policies: Policies | None = None,
         is_read_only: bool = False,
     ) -> None:
-        if not isinstance(writing, NodeStorage) or not isinstance(reading, ViewableSource):
+        if not isinstance(writing, StoreOptions):
             what = f"{writing.where()} cannot be the store of a node"
-            raise TailraceError("config.invalid", what, hint="use sqlite")
-        self._storage = writing
-        self._source = reading
+            raise TailraceError("config.invalid", what, hint="use sqlite or postgres")
         self._turn = threading.Lock()
         self._journal = journal
         self._namespace = namespace
         self._replaces = replaces
         self._policies = policies or Policies()
         self._is_read_only = is_read_only
-        self._reader = reading.open()
+        self._where = writing.where()
+        self._noted_s = time.monotonic()
+        self._looked: Position | None = None
+        """Up to here there is nothing that is not in the journal."""
         self._progress = load_progress(LogReader(journal.log.directory))
-        consumers = Consumers(journal.log.directory)
-        consumers.register(CONSUMER, exist_ok=True)
-        self._session = ConsumerSession(consumers, CONSUMER)
-        self._merger = Merger(writing, journal, namespace, self._session.resume_offset, self._policies)
-        self._begin()
+        with ExitStack() as opening:
+            self._reader = reading.open()
+            opening.callback(self._reader.close)
+            self.storage = writing.open_storage(reading)
+            opening.callback(self.storage.close)
+            consumers = Consumers(journal.log.directory)
+            consumers.register(CONSUMER, exist_ok=True)
+            self._session = ConsumerSession(consumers, CONSUMER)
+            opening.callback(self._session.close)
+            self._merger = Merger(self.storage, journal, namespace, self._session.resume_offset, policies or Policies())
+            self._begin()
+            self._closing = opening.pop_all()
 
     def close(self) -> None:
-        self._session.close()
-        self._reader.close()
+        self._closing.close()
 
     def capture(self) -> int:
         """Append what happened in the database since the last time to the journal; says how many messages."""
@@ -101,41 +119,94 @@ class Store:
             return self._capture(self._reader.position())
 
     def view(self, directory: str) -> View:
-        """The tables as they are at this moment, put into an empty directory, and which messages they have in them."""
-        with self._turn:  # nothing is captured meanwhile that the view does not have
-            options = self._source.view_into(directory)
-            with closing(options.open()) as viewed:
-                position = viewed.position()
-            self._capture(position)
-            merged = self._merger.next_offset
+        """The tables as they are at this moment, and which messages they have in them. An empty directory is there for
+        it; whoever asked for it closes it.
+
+        1. The database is brought up to the journal.
+        2. A view of it, with what its users have done since.
+        3. That is captured, and nothing else; so the clock is known.
+        """
+        with self._turn:
+            end, vclock = self._bring_up()  # 1.
+            taken = self.storage.view(directory)  # 2.
+            try:
+                self._capture(taken.position)  # 3.
+                later_end, later = self._journal.snapshot()
+                late = list(self._late(end, later_end))
+            except BaseException:
+                taken.close()
+                raise
+            return View(taken, vclock.advanced(self._journal.node, later[self._journal.node]), late)
+
+    def _bring_up(self) -> tuple[Offset, Vclock]:
+        """Merge all there is; says where that ends, and the clock of all that is before."""
+        for _ in range(_TRIES):
+            self._capture(self._reader.position())
             end, vclock = self._journal.snapshot()
-        storage = self._storage.of_view(directory)
-        merger = Merger(storage, self._journal, self._namespace, merged, self._policies)
-        while merger.next_offset < end:  # the view itself is brought up to the journal, and then is what the clock says
-            merger.merge(end, position)
-        return View(options, vclock, lambda: map(_version_batch, storage.versions()))
+            while self._merger.next_offset < end and self._merge(end) is not None:
+                pass
+            if self._merger.next_offset >= end:
+                return end, vclock
+        what = "the store cannot be brought up to the log: others write the same rows all the time"
+        raise TailraceError("relay.loading", what, hint="it is tried again")
+
+    def _late(self, start: Offset, end: Offset) -> Iterator[VersionRow]:
+        """The versions of what was captured here in a range. Nothing else of this node may be in it: the view does not
+        have it, and its clock would say so."""
+        with closing(Cursor(self._journal.view, start, EVERYTHING)) as cursor:
+            for frame in cursor.advance(end):
+                if frame.head.namespace == SYNCHRO and frame.head.origin == self._journal.node:
+                    what = "a synchronous transaction came while a view was taken"
+                    raise TailraceError("relay.loading", what, hint="it is tried again")
+                if frame.head.origin != self._journal.node or not self._merger.is_data(frame):
+                    continue
+                messages = messages_of(frame)
+                key = self.storage.key_of(messages.namespace, messages.key)
+                if key and len(messages):
+                    yield from ((messages.namespace, each, *mark) for each, mark in newest(messages, key).items())
 
     def _capture(self, upto: Position) -> int:
-        old = self._progress
-        end = {**(old.position or {}), **upto}
-        pieces = self._reader.plan_changes(old.position or {}, end)
-        batches = [batch for piece in pieces for batch in self._reader.read_changes(piece)]
-        if not batches:
-            return 0
-        if self._is_read_only:
-            raise _refused(self._storage, sum(len(batch) for batch in batches))
-        self._progress = replace(old, position=end)
-        self._journal.append_local(batches, [*bookmark(old, self._progress, now())])
-        self._reader.forget(end)  # I2: it is in the journal
-        return sum(len(batch) for batch in batches)
+        """Everything up to a position, as far as it is not in the journal."""
+        count = 0
+        while pieces := self._pieces(upto):
+            batches = [batch for piece in pieces for batch in self._reader.read_changes(piece)]
+            end = {**self._over(upto), **(self._reader.reached() or {})}
+            if any(len(batch) for batch in batches):
+                if self._is_read_only:
+                    raise _refused(self._where, sum(len(batch) for batch in batches))
+                old, self._progress = self._progress, replace(self._progress, position=end)
+                self._journal.append_local(batches, [*bookmark(old, self._progress, now())])
+                self._noted_s = time.monotonic()
+                count += sum(len(batch) for batch in batches)
+            else:
+                self._note_position(end)  # what was there was not its own
+            self._reader.forget(end)  # I2: it is in the journal
+        self._looked = upto
+        if self._over(upto) != self._progress.position and time.monotonic() - self._noted_s >= _NOTE_S:
+            self._note_position(self._over(upto))
+            self._reader.forget(upto)
+        return count
+
+    def _pieces(self, upto: Position) -> list[Piece]:
+        if upto == self._looked:
+            return []
+        return self._reader.plan_changes(self._progress.position or {}, self._over(upto))
+
+    def _over(self, position: Position) -> Position:
+        return {**(self._progress.position or {}), **position}
+
+    def _merge(self, end: Offset) -> int | None:
+        written = self._merger.merge(end, self._progress.position or {})
+        if written is not None:
+            self._session.commit(max(0, self._merger.needed_from - 1))
+        return written
 
     def apply(self) -> int:
         """Bring the database up to the journal: what is newer than its rows is written; says how many messages were."""
         for _ in range(_TRIES):
             with self._turn:
-                written = self._merger.merge(self._journal.end, self._progress.position or {})
+                written = self._merge(self._journal.end)
             if written is not None:
-                self._session.commit(max(0, self._merger.needed_from - 1))
                 return written
             self.capture()
         return 0  # others write all the time; the next turn tries again
@@ -150,8 +221,8 @@ class Store:
 
     def try_out(self, batches: Iterable[Batch]) -> None:
         """See whether the database takes rows, without leaving any there."""
-        merger = Merger(self._storage, self._journal, self._namespace, self._journal.end, self._policies)
-        writer = self._storage.open_unnoted()
+        merger = Merger(self.storage, self._journal, self._namespace, self._journal.end, self._policies)
+        writer = self.storage.open_unnoted()
         try:
             for batch in batches:
                 merger.put(writer, _messages(batch, 0))
@@ -160,10 +231,10 @@ class Store:
 
     def close_to_users(self) -> None:
         """From now on only the node writes the tables that are replicated."""
-        self._storage.close_to_users(self.namespaces())
+        self.storage.close_to_users(self.namespaces())
 
     def open_to_users(self) -> None:
-        self._storage.open_to_users()
+        self.storage.open_to_users()
 
     def notice_tables(self) -> None:
         """Changes of tables that are new, or have new columns, are noted from now on."""
@@ -182,7 +253,7 @@ class Store:
     def load(self, batches: Iterable[Batch], limbo: Limbo | None = None) -> int:
         """Fill the tables, all at once. Rows that are there already are only replaced if they came in this way before,
         or if that was asked for."""
-        writer = self._storage.open_unnoted()
+        writer = self.storage.open_unnoted()
         count = 0
         try:
             is_ours = self._replaces or writer.applied_last() is not None
@@ -191,6 +262,7 @@ class Store:
                     what = f"{table.namespace} has rows, and a newcomer begins with those of its source"
                     raise TailraceError("relay.not_empty", what, hint="empty it, or say `replace: true` at `store`")
                 writer.clear(table.namespace)
+            position = self._reader.position()  # whoever writes these tables now waits for the end
             for batch in batches:
                 if batch.namespace == VERSIONS:
                     writer.put_versions(_version_rows(batch))
@@ -202,25 +274,29 @@ class Store:
             with suppress(TailraceError):
                 writer.close()
         self._begin()
-        self._note_position(self._reader.position())
+        self._note_position(self._over(position))
         return count
 
     def _begin(self) -> None:
         """Changes are noted from now on."""
         if self._progress.position is not None:
             check_position(self._reader, self._progress.position)
-        self._reader.install(self.wanted_tables(self._reader))
+        wanted = self.wanted_tables(self._reader)
+        self._reader.install(wanted)
+        self.storage.guard({table.namespace for table in wanted})
         if self._progress.position is None:
             self._note_position(self._reader.position())
+        self._reader.copied()
 
     def _note_position(self, position: Position) -> None:
         """Changes are captured from here on."""
         old, self._progress = self._progress, replace(self._progress, position=position)
         self._journal.log.append(list(bookmark(old, self._progress, now())))
+        self._noted_s = time.monotonic()
 
 
-def _refused(storage: Any, changes: int) -> TailraceError:
-    what = f"{changes} changes were made in {storage.where()}, which only follows others, so nobody would get them"
+def _refused(where: str, changes: int) -> TailraceError:
+    what = f"{changes} changes were made in {where}, which only follows others, so nobody would get them"
     hint = "take away `anonymous: true`, and they go to all; or begin anew with empty tables and a new `data`"
     return TailraceError("relay.read_only", what, hint=hint)
 

@@ -70,6 +70,8 @@ RETRIED: Final = {
     "relay.anonymous": State.LOADING,
     "relay.join_lost": State.LOADING,
     "relay.conflict": State.LOADING,
+    "source.unreachable": State.LOADING,
+    "destination.unreachable": State.LOADING,
     "relay.unreachable": State.DISCONNECTED,
     "relay.self": State.OFF,
 }

@@ -100,8 +100,10 @@ class Copies:
         """A pipeline has copied everything."""
         with self._lock:
             names = [name for name, copy in self._copies.items() if copy.consumer == consumer]
-            for name in names:
-                del self._copies[name]
+            views = [self._copies.pop(name).view for name in names]
+        for view in views:
+            if view is not None:
+                view.close()
         for name in names:
             shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
@@ -113,8 +115,16 @@ class Copies:
             if copy.consumer not in held:
                 self.end(copy.consumer)
             elif copy.view is not None and time.monotonic() - copy.seen_s > KEEP_S:
+                copy.view.close()
                 copy.view = None
                 shutil.rmtree(os.path.join(self._directory, copy.name, _VIEW), ignore_errors=True)
+
+    def close(self) -> None:
+        """Let go of all views; plans stay."""
+        with self._lock:
+            views = [copy.view for copy in self._copies.values() if copy.view is not None]
+        for view in views:
+            view.close()
 
     def _take_view(self, name: str) -> View:
         directory = os.path.join(self._directory, name, _VIEW)

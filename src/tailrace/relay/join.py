@@ -79,7 +79,12 @@ class Joins:
         directory = os.path.join(self._directory, name)
         os.makedirs(directory)
         view = self._store.view(directory)
-        session = _Session(name, NodeId(request.node), view, pieces_of(self._store, view), request.is_anonymous)
+        try:
+            pieces = pieces_of(self._store, view)
+        except BaseException:
+            view.close()
+            raise
+        session = _Session(name, NodeId(request.node), view, pieces, request.is_anonymous)
         with self._lock:
             self._sessions[name] = session
         limbo = self._journal.limbo
@@ -127,8 +132,24 @@ class Joins:
     def end(self, name: str) -> None:
         """The newcomer has everything."""
         with self._lock:
-            self._sessions.pop(name, None)
+            session = self._sessions.pop(name, None)
+        if session is not None:
+            session.view.close()
         shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+
+    def close(self) -> None:
+        """The newcomers begin again, here or elsewhere."""
+        with self._lock:
+            names = list(self._sessions)
+        for name in names:
+            self.end(name)
+
+    def forget_old(self) -> None:
+        """End what nobody goes on with; a view costs its database something."""
+        with self._lock:
+            old = [name for name, each in self._sessions.items() if time.monotonic() - each.seen_s > KEEP_S]
+        for name in old:
+            self.end(name)
 
     def _batches(self, session: _Session, number: int) -> Iterator[Batch]:
         """The rows of a piece; of the last chunk, which messages wrote them last."""
@@ -145,13 +166,6 @@ class Joins:
         session.seen_s = time.monotonic()
         return session
 
-    def forget_old(self) -> None:
-        """Nobody goes on with these."""
-        with self._lock:
-            old = [name for name, each in self._sessions.items() if time.monotonic() - each.seen_s > KEEP_S]
-        for name in old:
-            self.end(name)
-
 
 def note_member(journal: Journal, node: NodeId) -> None:
     """Let all nodes know that a node belongs to the cluster."""
@@ -160,13 +174,13 @@ def note_member(journal: Journal, node: NodeId) -> None:
 
 def pieces_of(store: Store, view: View) -> list[tuple[str, Any]]:
     """All rows of a view: pieces, each with its namespace, those of one namespace side by side."""
-    with closing(view.options.open()) as reader:
+    with closing(view.reader()) as reader:
         tables = store.wanted_tables(reader)
         return [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
 
 
 def rows_of(view: View, namespace: str, piece: Any) -> Iterator[Batch]:
-    with closing(view.options.open()) as reader:
+    with closing(view.reader()) as reader:
         yield from reader.read_copy(namespace, piece)
 
 

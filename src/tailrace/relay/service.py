@@ -154,7 +154,7 @@ class Service:
 
     def count_having(self, origin: NodeId, lsn: Lsn) -> int:
         """How many of the peers that follow have a message, durably."""
-        return sum(each.acknowledged[origin] >= lsn for each in [*self.following.values()])
+        return sum(each.acknowledged[origin] >= lsn for each in [*self.following.values()] if not each.is_anonymous)
 
     def elect(self, request: Elect) -> Elected:
         """A peer wants to lead. It may if it has all that this node has of who led so far."""

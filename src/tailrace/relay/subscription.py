@@ -18,7 +18,7 @@ from tailrace.log.session import ConsumerSession
 from tailrace.log.view import LogView
 from tailrace.message import Offset
 from tailrace.relay.outgoing import Frame, Outgoing, Wish
-from tailrace.relay.vclock import Vclock
+from tailrace.relay.vclock import LOCAL, Vclock
 
 if TYPE_CHECKING:
     from tailrace.log.consumers import Consumers
@@ -44,6 +44,8 @@ class Subscription:
     """What one peer gets and acknowledges."""
 
     def __init__(self, journal: Journal, consumers: Consumers, name: str, wish: Wish, vclock: Vclock) -> None:
+        self.is_anonymous = wish.peer == LOCAL
+        """Whether the peer only reads; what it has counts for nobody else."""
         self.here = journal.vclock
         """How far the node was when the peer came: with this it is as far as its source was then."""
         self.acknowledged = vclock

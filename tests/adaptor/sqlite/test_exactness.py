@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tailrace.adaptor.sqlite import scan
 from tailrace.adaptor.sqlite.kinds import Kind, kind_of_field
 from tailrace.adaptor.sqlite.options import SqliteReaderOptions
-from tailrace.adaptor.sqlite.values import BrokenText, from_json, read_text
+from tailrace.adaptor.values import BrokenText, from_json, read_text
 from tailrace.log.batch import Batch
 from tests.adaptor.sqlite.databases import connected, run
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from tailrace.adaptor.sqlite.options import SqliteWriterOptions
-from tailrace.adaptor.sqlite.values import to_json
 from tailrace.adaptor.sqlite.writer import SqliteWriter, table_name
+from tailrace.adaptor.values import to_json
 from tailrace.deliver.contract import Target
 from tailrace.deliver.messages import Messages
 from tailrace.errors import TailraceError

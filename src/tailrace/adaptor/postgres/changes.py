@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import pairwise
 from typing import Any, Final
 
@@ -11,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.adaptor.postgres import sql
+from tailrace.adaptor.postgres.arrowlink import ArrowLink
 from tailrace.adaptor.postgres.catalog import TableInfo, all_tables, load_kinds
 from tailrace.adaptor.postgres.converting import converted
 from tailrace.adaptor.postgres.pgoutput import Cells, Chunk, Decoder, Flags, Ints, Relation, Rows, Transactions
-from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.slot import Slot, lsn_text
 from tailrace.adaptor.postgres.types import Choices, Kind, Kinds
 from tailrace.adaptor.postgres.unchanged import Unchanged
@@ -31,10 +30,11 @@ _OPS: Final = {ord("I"): Op.INSERT, ord("U"): Op.UPDATE, ord("D"): Op.DELETE}
 class ChangeReader:
     """The changes of one piece. Afterwards `reached` says where it ended."""
 
-    def __init__(self, slot: Slot, choices: Choices) -> None:
+    def __init__(self, slot: Slot, choices: Choices, link: ArrowLink) -> None:
         self.reached: Position | None = None
         self._slot = slot
         self._choices = choices
+        self._link = link
         self._tables: dict[tuple[str, str], TableInfo] = {}
         self._kinds = Kinds({}, choices)
 
@@ -46,9 +46,9 @@ class ChangeReader:
             self._tables = {(table.schema, table.name): table for table in all_tables(connection, self._kinds)}
             self._slot.advance(connection, piece["lsn"])  # it is in the log, so the server need not keep it (I2)
         told = last = skipped = kept = 0
-        decoder = Decoder()
+        decoder = Decoder(self._slot.origin)
         unchanged = Unchanged(server)
-        for messages in self._peek(server, piece):
+        for messages in self._peek(piece):
             chunk = decoder.decode(messages)
             told += len(messages)
             commits = chunk.transactions.commit_lsn
@@ -57,17 +57,16 @@ class ChangeReader:
             old = self._passed_over(chunk, is_new)
             skipped += old
             kept += chunk.changes - old
-            yield from self._batches(chunk, is_new, piece["seq"] - skipped, unchanged, piece["unwanted"])
+            wanted = is_new & ~chunk.transactions.is_ours
+            yield from self._batches(chunk, wanted, piece["seq"] - skipped, unchanged, piece["unwanted"])
         is_cut = told >= piece["changes_max"]
         self.reached = {"lsn": last + 1 if is_cut else piece["upto"], "seq": piece["seq"] + kept}
 
-    def _peek(self, server: Server, piece: Piece) -> Iterator[pa.BinaryArray]:
+    def _peek(self, piece: Piece) -> Iterator[pa.BinaryArray]:
         query = sql.peek(self._slot.name, self._slot.publications, piece["upto"], piece["changes_max"])
-        with server.errors(), closing(server.arrow()) as arrow, arrow.cursor() as cursor:
-            cursor.execute(query.as_string())
-            for batch in cursor.fetch_record_batch():
-                column: Any = batch.column(0)
-                yield column
+        for batch in self._link.answer(query.as_string()):
+            column: Any = batch.column(0)
+            yield column
 
     def _passed_over(self, chunk: Chunk, is_new: Flags) -> int:
         count = 0
@@ -79,7 +78,7 @@ class ChangeReader:
         return count
 
     def _batches(
-        self, chunk: Chunk, is_new: Flags, base: int, unchanged: Unchanged, unwanted: Sequence[str]
+        self, chunk: Chunk, is_wanted: Flags, base: int, unchanged: Unchanged, unwanted: Sequence[str]
     ) -> Iterator[Batch]:
         for part in chunk.parts:
             table = self._table(part.relation)
@@ -87,10 +86,10 @@ class ChangeReader:
             if namespace in unwanted or (table is not None and table.oid != part.relation.oid):
                 continue  # nobody wants it, or it is of a table that is gone, whose name another one has
             if isinstance(part, Rows):
-                places = np.flatnonzero(is_new[part.transactions])
+                places = np.flatnonzero(is_wanted[part.transactions])
                 rows = part if len(places) == len(part.ops) else part.take(places)
                 yield from self._rows(namespace, rows, table, chunk.transactions, base, unchanged)
-            elif is_new[part.transaction]:
+            elif is_wanted[part.transaction]:
                 yield from emptied(namespace, Micros(int(chunk.transactions.committed_us[part.transaction])))
 
     def _table(self, relation: Relation) -> TableInfo | None:

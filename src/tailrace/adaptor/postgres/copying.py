@@ -17,6 +17,7 @@ from tailrace.adaptor.postgres.catalog import TableInfo, find_table, load_kinds
 from tailrace.adaptor.postgres.converting import converted
 from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.types import Choices
+from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch
 from tailrace.source.contract import Piece
 from tailrace.source.rows import inserted
@@ -42,8 +43,9 @@ def plan(
     return [{**head, "after": after, "upto": upto} for after, upto in pairwise(edges)]
 
 
-def read(server: Server, choices: Choices, piece: Piece) -> Iterator[Batch]:
-    """The rows of a piece: as they were in the snapshot while that lasts, else as they are now."""
+def read(server: Server, choices: Choices, piece: Piece, *, is_view: bool = False) -> Iterator[Batch]:
+    """The rows of a piece: as they were in the snapshot while that lasts, else as they are now; of a view, not at
+    all."""
     with server.session() as connection:
         table = find_table(connection, load_kinds(connection, choices), piece["schema"], piece["table"])
     if table is None:
@@ -52,7 +54,7 @@ def read(server: Server, choices: Choices, piece: Piece) -> Iterator[Batch]:
     query = sql.select_rows(table.place, asked, table.key, piece).as_string()
     fields = list(table.schema_arrow)
     with server.errors(), closing(server.arrow()) as arrow, arrow.cursor() as cursor:
-        _look_through(cursor, piece["snapshot"])
+        _look_through(cursor, piece["snapshot"], is_view=is_view)
         cursor.execute(query)
         for batch in cursor.fetch_record_batch():
             columns = [
@@ -75,7 +77,7 @@ def _borders(connection: psycopg.Connection[Any], table: TableInfo, count: int) 
     return [border for border, before in zip(borders, [None, *borders], strict=False) if border != before]
 
 
-def _look_through(cursor: dbapi.Cursor, snapshot: str | None) -> None:
+def _look_through(cursor: dbapi.Cursor, snapshot: str | None, *, is_view: bool) -> None:
     """Take the snapshot's view; when it is gone (the server or the pipeline was restarted) that of this moment."""
     begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     cursor.execute(begin)
@@ -86,5 +88,8 @@ def _look_through(cursor: dbapi.Cursor, snapshot: str | None) -> None:
     except dbapi.Error as error:
         if getattr(error, "sqlstate", None) not in _NO_SNAPSHOT:
             raise
+        if is_view:
+            what = "the view of the database is gone; was the server restarted?"
+            raise TailraceError("relay.join_lost", what, hint="begin again; it does so by itself") from error
         cursor.execute("ROLLBACK")
         cursor.execute(begin)

@@ -16,9 +16,11 @@ from tailrace.adaptor.postgres.reader import PostgresReader
 from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.slot import Slot
 from tailrace.adaptor.postgres.slotfeed import SlotFeed
+from tailrace.adaptor.postgres.storage import PostgresStorage
 from tailrace.adaptor.postgres.triggered import TriggerFeed
 from tailrace.adaptor.postgres.types import Arrays, Choices, Moments, Numerics
 from tailrace.adaptor.postgres.writer import PostgresWriter
+from tailrace.errors import TailraceError
 
 
 def _is_url(url: SecretStr) -> SecretStr:
@@ -72,6 +74,12 @@ class PostgresReaderOptions(ReaderOptions):
             feed = TriggerFeed(server, self.pipeline, choices)
         return PostgresReader(server, feed, choices, self.piece_rows)
 
+    def open_view(self, snapshot: str) -> PostgresReader:
+        """A reader that copies tables as a snapshot has them."""
+        choices = Choices(self.numerics, self.arrays, self.moments)
+        feed = SlotFeed(Slot(self.server(), self.slot_name), choices)
+        return PostgresReader(self.server(), feed, choices, self.piece_rows, snapshot)
+
     def probe(self) -> list[Check]:
         slot = self.slot_name if self.changes is ChangesBy.SLOT else None
         return probes.of_source(self.server(), slot)
@@ -93,6 +101,10 @@ def with_password(url: SecretStr, password: SecretStr | None) -> str:
     if password is None:
         return url.get_secret_value()
     return conninfo.make_conninfo(url.get_secret_value(), password=password.get_secret_value())
+
+
+def _no_store(why: str, cure: str) -> TailraceError:
+    return TailraceError("config.invalid", f"a PostgreSQL store of a node: {why}", hint=f"use {cure}")
 
 
 class PostgresWriterOptions(WriterOptions):
@@ -137,6 +149,22 @@ class PostgresWriterOptions(WriterOptions):
             as_replica=self.as_replica,
             in_order=self.in_order,
             parts=self.parallel,
+        )
+
+    def open_storage(self, reading: ReaderOptions) -> PostgresStorage:
+        """This database as the store of a node."""
+        if not isinstance(reading, PostgresReaderOptions) or reading.changes is not ChangesBy.SLOT:
+            raise _no_store("`changes: triggers` cannot tell what a node has applied from what users wrote", "slot")
+        if self.into_schema or self.parallel > 1:
+            raise _no_store("`into_schema` and `parallel` are for pipelines", "their defaults")
+        return PostgresStorage(
+            server=self.server(),
+            reading=reading,
+            consumer=self.consumer,
+            keys=self.key,
+            creates=self.create,
+            as_replica=self.as_replica,
+            in_order=self.in_order,
         )
 
     def probe(self) -> list[Check]:

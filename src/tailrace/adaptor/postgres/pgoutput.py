@@ -19,12 +19,12 @@ from tailrace.errors import TailraceError
 EPOCH_US: Final = 946_684_800_000_000
 """PostgreSQL counts from the year 2000."""
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
-_BEGIN, _COMMIT, _RELATION, _TRUNCATE = ord("B"), ord("C"), ord("R"), ord("T")
-_IGNORED: Final = frozenset(b"YOM")
-"""Types are looked up in the catalog; origins and messages of other programs say nothing about rows."""
+_BEGIN, _COMMIT, _RELATION, _TRUNCATE, _ORIGIN = ord("B"), ord("C"), ord("R"), ord("T"), ord("O")
+_IGNORED: Final = frozenset(b"YM")
+"""Types are looked up in the catalog; messages of other programs say nothing about rows."""
 _NEW, _OLD = ord("N"), ord("O")
 _NULL, _UNCHANGED, _TEXT = ord("n"), ord("u"), ord("t")
-_KNOWN: Final = frozenset((_INSERT, _UPDATE, _DELETE, _BEGIN, _COMMIT, _RELATION, _TRUNCATE)) | _IGNORED
+_KNOWN: Final = frozenset((_INSERT, _UPDATE, _DELETE, _BEGIN, _COMMIT, _RELATION, _TRUNCATE, _ORIGIN)) | _IGNORED
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -148,6 +148,8 @@ class Transactions:
     commit_lsn: Ints
     committed_us: Ints
     xid: Ints
+    is_ours: Flags
+    """Which are of the decoder's origin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,11 @@ class Chunk:
 class Decoder:
     """Messages of one stream, chunk by chunk, in the order in which the slot gives them."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: str = "") -> None:
+        self._origin = origin
         self._relations: dict[int, Relation] = {}
-        self._open = Transactions(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+        none = np.empty(0, np.int64)
+        self._open = Transactions(none, none, none, np.empty(0, np.bool_))
         """The transaction that the last chunk ended in."""
         self._changes = 0
 
@@ -193,10 +197,15 @@ class Decoder:
             np.concatenate([self._open.commit_lsn, heap.u64_at(begins + 1)]),
             np.concatenate([self._open.committed_us, heap.u64_at(begins + 9) + EPOCH_US]),
             np.concatenate([self._open.xid, heap.u32_at(begins + 17)]),
+            np.concatenate([self._open.is_ours, np.zeros(len(begins), np.bool_)]),
         )
         numbers = np.cumsum(kinds == _BEGIN) - 1 + carried
+        for at in np.flatnonzero(kinds == _ORIGIN).tolist():
+            found.is_ours[numbers[at]] = heap.origin(at) == self._origin
         last = slice(-1, None)
-        self._open = Transactions(found.commit_lsn[last], found.committed_us[last], found.xid[last])
+        self._open = Transactions(
+            found.commit_lsn[last], found.committed_us[last], found.xid[last], found.is_ours[last]
+        )
         return found, numbers
 
     def _parts(self, heap: _Heap, kinds: Bytes, numbers: Ints, order: Ints) -> Iterator[Rows | Truncation]:
@@ -293,6 +302,10 @@ class _Heap:
             column, type_oid, typmod = message.text(), message.number(4), message.number(4, signed=True)
             columns.append(RelationColumn(column, type_oid, typmod, bool(flags & 1)))
         return Relation(oid, schema, name, identity, tuple(columns))
+
+    def origin(self, number: int) -> str:
+        """Where a message says that its transaction came from."""
+        return _Message(self._bytes(number), 9).text()
 
     def truncated(self, number: int) -> list[int]:
         """The tables that a message empties."""

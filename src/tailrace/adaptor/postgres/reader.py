@@ -19,11 +19,13 @@ from tailrace.source.contract import Piece, Position, Table
 class PostgresReader:
     """A source. One connection serves the small questions of the driver; tasks have connections of their own."""
 
-    def __init__(self, server: Server, feed: Feed, choices: Choices, piece_rows: int) -> None:
+    def __init__(self, server: Server, feed: Feed, choices: Choices, piece_rows: int, view: str | None = None) -> None:
+        """`view` is a snapshot through which alone tables are copied, by whoever keeps it open."""
         self._server = server
         self._feed = feed
         self._choices = choices
         self._piece_rows = piece_rows
+        self._view = view
         self._connection: psycopg.Connection[Any] | None = None
 
     def tables(self) -> list[Table]:
@@ -69,10 +71,10 @@ class PostgresReader:
         if found is None:
             return []
         with self._server.errors():
-            return copying.plan(self._session(), found, self._piece_rows, self._feed.snapshot)
+            return copying.plan(self._session(), found, self._piece_rows, self._view or self._feed.snapshot)
 
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
-        return copying.read(self._server, self._choices, piece)
+        return copying.read(self._server, self._choices, piece, is_view=self._view is not None)
 
     def copied(self) -> None:
         self._feed.copied()
@@ -96,7 +98,7 @@ class PostgresReader:
             self._feed.forget(self._session(), upto)
 
     def close(self) -> None:
-        self._feed.copied()
+        self._feed.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -93,6 +93,11 @@ class Slot:
         return self.name
 
     @property
+    def origin(self) -> str:
+        """The replication origin of what is written here for whoever reads the slot, and not told to them again."""
+        return self.name
+
+    @property
     def inserts(self) -> str:
         """The publication of tables whose updates and deletes cannot be told."""
         return f"{self.name}_inserts"
@@ -105,11 +110,14 @@ class Slot:
         found = connection.execute(sql.SLOT, (self.name,)).fetchone()
         return SlotState(*found) if found else None
 
-    def create(self) -> Snapshot:
-        """A new slot, and the view of the tables that it begins with."""
+    def create(self, *, is_temporary: bool = False, lock_ms: int | None = None) -> Snapshot:
+        """A new slot, and the view of the tables that it begins with. A temporary one lasts as long as the view;
+        `lock_ms` says how long each transaction that was there before is waited for."""
         connection = self.server.connect(replication=True)
         with self.server.errors():
-            command = sql.create_slot(self.name).as_bytes(connection)
+            if lock_ms is not None:
+                connection.pgconn.exec_(sql.lock_timeout(lock_ms).as_bytes(connection))
+            command = sql.create_slot(self.name, is_temporary=is_temporary).as_bytes(connection)
             answer = connection.pgconn.exec_(command)
             if answer.status != psycopg.pq.ExecStatus.TUPLES_OK:
                 connection.close()
@@ -141,6 +149,10 @@ class Slot:
         unwanted = {name for oid, name in before.items() if oid not in oids}
         added = {table.namespace for table in wanted if table.oid not in before}
         return Published(unwanted, set() if is_new else added)
+
+    def published(self, connection: psycopg.Connection[Any]) -> list[tuple[str, str]]:
+        """The tables whose changes are told: schema and name of each."""
+        return connection.execute(sql.PUBLISHED_PLACES, ([self.publication, self.inserts],)).fetchall()
 
     def advance(self, connection: psycopg.Connection[Any], lsn: int) -> None:
         """Let the server forget the transactions that committed before `lsn`; never goes back."""

@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 from tailrace.adaptor.postgres import changes
+from tailrace.adaptor.postgres.arrowlink import ArrowLink
 from tailrace.adaptor.postgres.catalog import TableInfo
 from tailrace.adaptor.postgres.changes import ChangeReader
 from tailrace.adaptor.postgres.slot import PLUGIN, Published, Slot, SlotState, Snapshot, end_of_log, lsn_text
@@ -27,6 +28,7 @@ class SlotFeed:
     def __init__(self, slot: Slot, choices: Choices) -> None:
         self._slot = slot
         self._choices = choices
+        self._link = ArrowLink(slot.server)
         self._published = Published()
         self._snapshot: Snapshot | None = None
         self._reached: Position | None = None
@@ -75,7 +77,7 @@ class SlotFeed:
         return [{**begin, "upto": end["lsn"], "changes_max": changes.CHANGES_MAX}]
 
     def read(self, piece: Piece) -> Iterator[Batch]:
-        reading = ChangeReader(self._slot, self._choices)
+        reading = ChangeReader(self._slot, self._choices, self._link)
         yield from reading.read(piece)
         self._reached = reading.reached
 
@@ -90,6 +92,10 @@ class SlotFeed:
         if self._snapshot is None:
             self._check(self._slot.state(connection), upto, may_be_ahead=True)
             self._slot.advance(connection, upto["lsn"])
+
+    def close(self) -> None:
+        self.copied()
+        self._link.close()
 
     def _position(self, lsn: int) -> Position:
         return {"slot": self._slot.name, "lsn": lsn}

@@ -79,6 +79,11 @@ PUBLISHED_TABLES: Final = """
     JOIN pg_class c ON c.oid = p.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE b.pubname = %s
 """
+PUBLISHED_PLACES: Final = """
+    SELECT n.nspname, c.relname FROM pg_publication_rel p JOIN pg_publication b ON b.oid = p.prpubid
+    JOIN pg_class c ON c.oid = p.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE b.pubname = ANY(%s) ORDER BY 1, 2
+"""
 ANY_CHANGE: Final = """
     SELECT 1 FROM pg_logical_slot_peek_binary_changes(%s, '0/0'::pg_lsn + %s::numeric, 1,
         'proto_version', '1', 'publication_names', %s) LIMIT 1
@@ -120,9 +125,15 @@ def drop_publication(publication: str) -> sql.Composed:
     return sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(publication))
 
 
-def create_slot(slot: str) -> sql.Composed:
+def create_slot(slot: str, *, is_temporary: bool = False) -> sql.Composed:
     """A command of the replication protocol, whose names are quoted as in SQL."""
-    return sql.SQL("CREATE_REPLICATION_SLOT {} LOGICAL pgoutput EXPORT_SNAPSHOT").format(sql.Identifier(slot))
+    kind = sql.SQL("TEMPORARY " if is_temporary else "")
+    head = sql.SQL("CREATE_REPLICATION_SLOT {} {}LOGICAL pgoutput EXPORT_SNAPSHOT")
+    return head.format(sql.Identifier(slot), kind)
+
+
+def lock_timeout(milliseconds: int) -> sql.Composed:
+    return sql.SQL("SET lock_timeout = {}").format(sql.Literal(milliseconds))
 
 
 def peek(slot: str, publications: str, upto: int, changes_max: int) -> sql.Composed:

@@ -88,14 +88,14 @@ def create(
     connection.execute(writesql.create_table(schema, table, columns, key))
 
 
-def extend(connection: psycopg.Connection[Any], found: Destination, fields: pa.Schema) -> None:
-    """Add the columns that are missing, and widen those that have no room for what comes."""
+def extend(connection: psycopg.Connection[Any], found: Destination, fields: pa.Schema, *, widens: bool = True) -> None:
+    """Add the columns that are missing, and widen those that have no room for what comes, if that is wished."""
     for field in fields:
         column = found.columns.get(field.name)
         wanted = sql_type(connection, field)
         if column is None:
             connection.execute(writesql.add_column(found.schema, found.table, field.name, wanted))
-        elif not column.is_generated and (wide := _wider(column.whole, wanted)) is not None:
+        elif widens and not column.is_generated and (wide := _wider(column.whole, wanted)) is not None:
             connection.execute(writesql.widen_column(found.schema, found.table, field.name, wide))
 
 

@@ -53,6 +53,9 @@ class TriggerFeed:
     def reached(self) -> None:
         """Pieces are read to their end."""
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def check(self, connection: psycopg.Connection[Any], position: Position) -> None:
         if position.get("id") != self._id(connection):
             raise self._lost("its changelog is not the one that was read before")

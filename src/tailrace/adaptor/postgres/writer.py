@@ -51,6 +51,7 @@ class PostgresWriter:
         as_replica: bool = False,
         in_order: bool = False,
         parts: int = 1,
+        widens: bool = True,
     ) -> None:
         self.parts = parts
         self._server = server
@@ -60,6 +61,7 @@ class PostgresWriter:
         self._creates = creates
         self._as_replica = as_replica
         self._in_order = in_order
+        self._widens = widens
         self._part: Part | None = None
         self._waiting: list[Messages] = []
         """What is written with the commit, in the source's order."""
@@ -100,7 +102,7 @@ class PostgresWriter:
             if found is None:
                 target.create(connection, schema, table, target_.schema, key)
             elif self._creates and not found.is_view:
-                target.extend(connection, found, target_.schema)
+                target.extend(connection, found, target_.schema, widens=self._widens)
             found = target.find(connection, schema, table, key)
             if found is None:
                 raise TailraceError("destination.refused", f"{schema}.{table} cannot be seen", hint="tailrace doctor")
@@ -149,9 +151,7 @@ class PostgresWriter:
         connection = self._connection
         if connection is None:
             return
-        for messages in in_source_order(self._waiting):
-            self._write(messages)
-        self._waiting.clear()
+        self._flush()
         with self._server.errors():
             if self._written:
                 self._prepare_record(connection)
@@ -170,6 +170,12 @@ class PostgresWriter:
             with suppress(psycopg.Error):
                 connection.rollback()
             connection.close()
+
+    def _flush(self) -> None:
+        """Send what waits."""
+        for messages in in_source_order(self._waiting):
+            self._write(messages)
+        self._waiting.clear()
 
     def _prepare_record(self, connection: psycopg.Connection[Any]) -> None:
         """Others may do the same at the same time; a session learns what they made only when it stumbles over it."""
@@ -201,12 +207,16 @@ class PostgresWriter:
     def _begin(self) -> psycopg.Connection[Any]:
         """The connection, inside a transaction; what is nested in it is a savepoint and commits nothing."""
         if self._connection is None:
-            self._connection = self._server.connect()
-            if self._as_replica:
-                self._connection.execute("SET session_replication_role = replica")
+            self._connection = self._connect()
         if self._connection.info.transaction_status is TransactionStatus.IDLE:
             self._connection.execute("BEGIN")
         return self._connection
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = self._server.connect()
+        if self._as_replica:
+            connection.execute("SET session_replication_role = replica")
+        return connection
 
     def _refuse_namesake(self, namespace: str, table: str) -> None:
         if table.partition(".")[0] == writesql.OURS:

@@ -9,8 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.adaptor.binding import bindable
 from tailrace.adaptor.sqlite import catalog, copying
-from tailrace.adaptor.sqlite.binding import as_json, bindable
+from tailrace.adaptor.sqlite.binding import as_json
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.kinds import Kind, declared_kind
 from tailrace.adaptor.sqlite.writer import table_name

@@ -15,7 +15,7 @@ from tailrace.adaptor.sqlite.catalog import TableInfo, find_table, kinds_of
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.kinds import Kind, field_of
 from tailrace.adaptor.sqlite.scan import Answer, Query, scan
-from tailrace.adaptor.sqlite.values import Value, from_json, from_plain, to_plain
+from tailrace.adaptor.values import Value, from_json, from_plain, to_plain
 from tailrace.log.batch import Batch
 from tailrace.source.contract import Piece
 from tailrace.source.rows import inserted

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from tailrace.adaptor.sqlite.values import Value, read_text
+from tailrace.adaptor.values import Value, read_text
 from tailrace.errors import TailraceError
 
 _BATCH_ROWS: Final = "adbc.sqlite.query.batch_rows"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
 from tailrace.adaptor.options import Check, FilePath, FilledIn, ReaderOptions, Seconds, WriterOptions
-from tailrace.adaptor.sqlite import guard, probes
+from tailrace.adaptor.sqlite import probes
 from tailrace.adaptor.sqlite.comparing import SqliteReadBack
-from tailrace.adaptor.sqlite.conflicts import all_conflicts, resolve
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
-from tailrace.adaptor.sqlite.versions import VersionRow, all_versions
-from tailrace.adaptor.sqlite.writer import SqliteWriter, table_name
-from tailrace.node.conflict import Conflict, Keep
+from tailrace.adaptor.sqlite.storage import SqliteStorage
+from tailrace.adaptor.sqlite.writer import SqliteWriter
 
-_VIEW_NAME: Final = "view.db"
+_PIECE_ROWS: Final = 100_000
 
 
 def _refuse_memory(path: str) -> str:
@@ -35,7 +31,7 @@ class SqliteReaderOptions(ReaderOptions):
 
     path: DatabaseFile
     """The database file."""
-    piece_rows: int = Field(default=100_000, ge=1)
+    piece_rows: int = Field(default=_PIECE_ROWS, ge=1)
     """How many rows of a table one task copies at a time."""
     busy: Seconds = 30
     """How long to wait while another program has locked the database."""
@@ -47,11 +43,6 @@ class SqliteReaderOptions(ReaderOptions):
 
     def open(self) -> SqliteReader:
         return SqliteReader(self._database(), self.piece_rows, self.pipeline)
-
-    def view_into(self, directory: str) -> SqliteReaderOptions:
-        path = os.path.join(directory, _VIEW_NAME)
-        self._database().copy_into(path)
-        return self.model_copy(update={"path": path})
 
     def probe(self) -> list[Check]:
         return probes.of_source(self._database())
@@ -80,31 +71,12 @@ class SqliteWriterOptions(WriterOptions):
     def open(self) -> SqliteWriter:
         return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create)
 
-    def open_unnoted(self) -> SqliteWriter:
-        return SqliteWriter(self._database(), self.consumer, self.key, creates=self.create, unnoted=True)
-
-    def of_view(self, directory: str) -> SqliteWriterOptions:
-        return self.model_copy(update={"path": os.path.join(directory, _VIEW_NAME)})
-
-    def versions(self) -> Iterator[list[VersionRow]]:
-        with self._database().reading() as connection:
-            yield from all_versions(connection)
-
-    def close_to_users(self, namespaces: Iterable[str]) -> None:
-        with self._database().writing() as connection:
-            guard.close(connection, [table_name(namespace) for namespace in namespaces])
-
-    def open_to_users(self) -> None:
-        with self._database().writing() as connection:
-            guard.open_again(connection)
-
-    def conflicts(self) -> list[Conflict]:
-        with self._database().reading() as connection:
-            return all_conflicts(connection)
-
-    def resolve(self, conflict: Conflict, keep: Keep) -> None:
-        with self._database().writing() as connection:
-            resolve(connection, conflict.id, keep, table_name(conflict.namespace))
+    def open_storage(self, reading: ReaderOptions) -> SqliteStorage:
+        """This database as the store of a node."""
+        rows = reading.piece_rows if isinstance(reading, SqliteReaderOptions) else _PIECE_ROWS
+        return SqliteStorage(
+            database=self._database(), consumer=self.consumer, keys=self.key, creates=self.create, piece_rows=rows
+        )
 
     def read_back(self) -> SqliteReadBack:
         return SqliteReadBack(self._database(), self.key)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tailrace.adaptor.sqlite import sql
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.kinds import Kind, fits, type_of
-from tailrace.adaptor.sqlite.values import Value, to_json
+from tailrace.adaptor.values import Value, to_json
 
 
 @dataclass(frozen=True, slots=True)

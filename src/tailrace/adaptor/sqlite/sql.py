@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tailrace.adaptor.sqlite.kinds import Kind
-from tailrace.adaptor.sqlite.values import BrokenText, Value
+from tailrace.adaptor.values import BrokenText, Value
 
 _SAMPLES: Final = {Kind.INTEGER: "0", Kind.REAL: "0.0", Kind.TEXT: "''", Kind.BLOB: "x''"}
 _EXACT_REAL: Final = 1 << 53
@@ -212,7 +212,7 @@ def forget_replaced(tbl: int) -> str:
 LAST_CHANGE: Final = """SELECT max(
     coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tailrace_changelog'), 0),
     coalesce((SELECT max(seq) FROM tailrace_changelog), 0))"""
-NOTED_SINCE: Final = "SELECT 1 FROM tailrace_changelog WHERE seq > ? LIMIT 1"
+NOTED_SINCE: Final = "SELECT 1 FROM tailrace_changelog WHERE seq > ? AND seq <= ? LIMIT 1"
 FORGET_SINCE: Final = "DELETE FROM tailrace_changelog WHERE seq > ?"
 CHANGED_TABLES: Final = """SELECT tbl, min(seq), max(seq) FROM tailrace_changelog
     WHERE seq > ? AND seq <= ? GROUP BY tbl ORDER BY min(seq)"""
@@ -234,14 +234,14 @@ NAMESAKE: Final = """SELECT namespace FROM tailrace_applied
 # What the store of a node has beside its tables.
 
 NODE_TABLE: Final = "CREATE TABLE IF NOT EXISTS tailrace_node(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
-GUARD_TABLE: Final = "CREATE TABLE tailrace_guard(closed INTEGER NOT NULL)"
+GATE_TABLE: Final = "CREATE TABLE tailrace_gate(closed INTEGER NOT NULL)"
 READ_ONLY: Final = "this node is read-only now; tailrace node status says why"
 
 
-def guard(named: str, event: str, table: str) -> str:
-    """A trigger that lets nothing through while the guard is closed."""
+def gate(named: str, event: str, table: str) -> str:
+    """A trigger that lets nothing through while the gate is closed."""
     raised = f"SELECT RAISE(ABORT, '{READ_ONLY}')"
-    when = "WHEN (SELECT closed FROM tailrace_guard)"
+    when = "WHEN (SELECT closed FROM tailrace_gate)"
     return (
         f"CREATE TRIGGER IF NOT EXISTS {name(named)} BEFORE {event} ON {name(table)} FOR EACH ROW {when} "
         f"BEGIN {raised}; END"

@@ -10,13 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.adaptor.sqlite import conflicts, guard, sql, target
-from tailrace.adaptor.sqlite.binding import as_json, bindable
-from tailrace.adaptor.sqlite.catalog import OURS
+from tailrace.adaptor.binding import bindable
+from tailrace.adaptor.sqlite import conflicts, gate, sql, target
+from tailrace.adaptor.sqlite.binding import as_json
+from tailrace.adaptor.sqlite.catalog import OURS, SCHEMA
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.target import Destination
-from tailrace.adaptor.sqlite.values import BrokenText, read_text
-from tailrace.adaptor.sqlite.versions import Judgement, VersionRow, Versions
+from tailrace.adaptor.sqlite.versions import Versions
+from tailrace.adaptor.values import BrokenText, read_text
+from tailrace.adaptor.versions import Judgement, VersionRow
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.outcome import outcome
@@ -47,7 +49,7 @@ class SqliteWriter:
         self._unnoted = unnoted
         self._noted_before: int | None = None
         """The last number of the changelog before this transaction, when there is a changelog."""
-        self._is_guarded = False
+        self._is_gated = False
         """Whether others cannot write now: this transaction can, and leaves it so."""
         self._connection: sqlite3.Connection | None = None
         self._destinations: dict[str, Destination] = {}
@@ -75,6 +77,10 @@ class SqliteWriter:
     def prepare(self, target_: Target) -> None:
         namespace = target_.namespace
         table = table_name(namespace)
+        if self._unnoted and namespace != f"{SCHEMA}.{table}":
+            what = f"{namespace} would be table {table!r} here, whose changes are those of {SCHEMA}.{table}"
+            hint = f"have it in a schema {SCHEMA} at the nodes that know schemas, or leave it out with `namespace`"
+            raise TailraceError("destination.refused", what, hint=hint)
         key = self._keys.get(namespace, target_.key)
         connection = self._begin()
         with self._database.errors():
@@ -125,12 +131,13 @@ class SqliteWriter:
                 self._written[namespace] = found.table
 
     def is_captured(self, position: Mapping[str, Any]) -> bool:
-        """Whether all that happened in the database is before a position of its reader. Until `commit` it stays so."""
+        """Whether all that others did in the database is before a position of its reader. Until `commit` it stays so:
+        nobody else can write."""
         connection = self._begin()
+        if self._noted_before is None:
+            return True
         with self._database.errors():
-            if _last_noted(connection) is None:
-                return True
-            return connection.execute(sql.NOTED_SINCE, (position["seq"],)).fetchone() is None
+            return connection.execute(sql.NOTED_SINCE, (position["seq"], self._noted_before)).fetchone() is None
 
     def judge(self, messages: Messages) -> Judgement:
         with self._database.errors():
@@ -145,7 +152,7 @@ class SqliteWriter:
         namespace = messages.namespace
         key = self._keys.get(namespace, messages.key)
         with self._database.errors():
-            yield from conflicts.clashes(self._begin(), table_name(namespace), key, messages, judged)
+            yield from conflicts.find_clashes(self._begin(), table_name(namespace), key, messages, judged)
 
     def quarantine(self, found: Iterable[Conflict]) -> None:
         with self._database.errors():
@@ -187,8 +194,8 @@ class SqliteWriter:
                 connection.execute(sql.APPLY, (self._consumer, namespace, table, upto))
             if self._noted_before is not None:  # nobody else can have written since: SQLite has one writer at a time
                 connection.execute(sql.FORGET_SINCE, (self._noted_before,))
-            if self._is_guarded:
-                guard.set_closed(connection, True)
+            if self._is_gated:
+                gate.set_closed(connection, True)
             connection.execute("COMMIT")
         self._written.clear()
 
@@ -216,9 +223,9 @@ class SqliteWriter:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute(sql.APPLIED_TABLE)
                 self._noted_before = _last_noted(self._connection) if self._unnoted else None
-                self._is_guarded = self._unnoted and guard.is_closed(self._connection)
-                if self._is_guarded:
-                    guard.open_again(self._connection)
+                self._is_gated = self._unnoted and gate.is_closed(self._connection)
+                if self._is_gated:
+                    gate.open_again(self._connection)
         return self._connection
 
     def _open(self) -> sqlite3.Connection:

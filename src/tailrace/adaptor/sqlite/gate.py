@@ -1,7 +1,7 @@
-"""The guard: while a node is read-only, programs that write its tables get an error instead.
+"""The gate: while a node is read-only, programs that write its tables get an error instead.
 
 Its triggers are made when they are first needed, and stay; a table of one row says whether they let writes through. The
-node itself opens the guard and closes it again inside its own transactions, which nobody else sees.
+node itself opens the gate and closes it again inside its own transactions, which nobody else sees.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from tailrace.adaptor.sqlite import sql
 from tailrace.adaptor.sqlite.catalog import find_table
 
 _EVENTS: Final = ("INSERT", "UPDATE", "DELETE")
-_PREFIX: Final = "_tailrace_guard_"
+_PREFIX: Final = "_tailrace_gate_"
 """Other than that of the triggers that note changes: those are made anew when a table changes."""
-_EXISTS: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'tailrace_guard'"
+_EXISTS: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'tailrace_gate'"
 
 
 def close(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
     """From now on only the node writes these tables."""
     if not is_there(connection):
-        connection.execute(sql.GUARD_TABLE)
-        connection.execute("INSERT INTO tailrace_guard VALUES (1)")
+        connection.execute(sql.GATE_TABLE)
+        connection.execute("INSERT INTO tailrace_gate VALUES (1)")
     for table in tables:
         info = find_table(connection, table)
         if info is not None:
             for event in _EVENTS:
-                connection.execute(sql.guard(f"{_PREFIX}{event.lower()}_{info.name}", event, info.name))
+                connection.execute(sql.gate(f"{_PREFIX}{event.lower()}_{info.name}", event, info.name))
     set_closed(connection, True)
 
 
@@ -45,9 +45,9 @@ def is_there(connection: sqlite3.Connection) -> bool:
 def is_closed(connection: sqlite3.Connection) -> bool:
     if not is_there(connection):
         return False
-    (closed,) = connection.execute("SELECT closed FROM tailrace_guard").fetchone()
+    (closed,) = connection.execute("SELECT closed FROM tailrace_gate").fetchone()
     return bool(closed)
 
 
 def set_closed(connection: sqlite3.Connection, closed: bool) -> None:
-    connection.execute("UPDATE tailrace_guard SET closed = ?", (int(closed),))
+    connection.execute("UPDATE tailrace_gate SET closed = ?", (int(closed),))

@@ -6,7 +6,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.adaptor.sqlite.values import BrokenText, Value, from_json, from_plain, read_text, to_json, to_plain
+from tailrace.adaptor.values import BrokenText, Value, from_json, from_plain, read_text, to_json, to_plain
 
 VALUES = st.one_of(
     st.none(),

@@ -1,0 +1,84 @@
+"""A SQLite database as the store of a node. A view of it is a copy of its file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.adaptor.sqlite import gate
+from tailrace.adaptor.sqlite.conflicts import all_conflicts, resolve
+from tailrace.adaptor.sqlite.database import Database
+from tailrace.adaptor.sqlite.reader import SqliteReader
+from tailrace.adaptor.sqlite.versions import all_versions
+from tailrace.adaptor.sqlite.writer import SqliteWriter, table_name
+from tailrace.adaptor.versions import VersionRow
+from tailrace.node.conflict import Conflict, Keep
+from tailrace.source.contract import Position
+
+_VIEW_NAME: Final = "view.db"
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteView:
+    """A copy. It stays until its directory is removed."""
+
+    database: Database
+    piece_rows: int
+    position: Position
+
+    def reader(self) -> SqliteReader:
+        return SqliteReader(self.database, self.piece_rows)
+
+    def versions(self) -> Iterator[list[VersionRow]]:
+        with self.database.reading() as connection:
+            yield from all_versions(connection)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteStorage:
+    """One database file. Nothing stays open between calls."""
+
+    database: Database
+    consumer: str
+    keys: Mapping[str, tuple[str, ...]]
+    creates: bool
+    piece_rows: int
+
+    def open_unnoted(self) -> SqliteWriter:
+        return SqliteWriter(self.database, self.consumer, self.keys, creates=self.creates, unnoted=True)
+
+    def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
+        return self.keys.get(namespace, key)
+
+    def guard(self, _namespaces: Collection[str]) -> None:
+        """All that can happen to rows is noted."""
+
+    def close_to_users(self, namespaces: Collection[str]) -> None:
+        with self.database.writing() as connection:
+            gate.close(connection, [table_name(namespace) for namespace in namespaces])
+
+    def open_to_users(self) -> None:
+        with self.database.writing() as connection:
+            gate.open_again(connection)
+
+    def conflicts(self) -> list[Conflict]:
+        with self.database.reading() as connection:
+            return all_conflicts(connection)
+
+    def resolve(self, conflict: Conflict, keep: Keep) -> None:
+        with self.database.writing() as connection:
+            resolve(connection, conflict.id, keep, table_name(conflict.namespace))
+
+    def view(self, directory: str) -> SqliteView:
+        path = os.path.join(directory, _VIEW_NAME)
+        self.database.copy_into(path)
+        copy = Database(path, self.database.busy_s)
+        return SqliteView(copy, self.piece_rows, SqliteReader(copy, self.piece_rows).position())
+
+    def close(self) -> None:
+        """Nothing is open."""
