@@ -149,6 +149,29 @@ def test_two_nodes_one_is_killed_and_comes_back(
     assert not any(SECRET.encode() in content for content in files)
 
 
+def test_a_node_without_a_store_passes_everything_on(stack: ExitStack, tmp_path: Path) -> None:
+    """A hub: it joins, has the whole log, and others that joined elsewhere follow it."""
+    first, middle, last = free_ports(3)
+    a = NodeProcess(tmp_path, "a", node_file("a", first, {}, founder="true"))
+    stack.enter_context(a)
+    wait_for((tmp_path / "a" / "status.json").exists, 60)
+    a.run("INSERT INTO t VALUES (1, 'before the hub')")
+    file = node_file("hub", middle, {"a": first}).replace("store: {sqlite: {path: hub.db}}\n", "")
+    hub = stack.enter_context(NodeProcess(tmp_path, "hub", file))
+    hub.follows("a")
+    b = stack.enter_context(NodeProcess(tmp_path, "b", node_file("b", last, {"a": first, "hub": middle}, quorum="0")))
+    b.follows("a")
+    b.follows("hub")
+    a.run("INSERT INTO t VALUES (2, 'after')")
+    wait_for(lambda: b.rows() == [(1, "before the hub"), (2, "after")])
+    b.file.write_text(node_file("b", last, {"hub": middle}, quorum="0"))
+    b.end(signal.SIGTERM)
+    b.start()
+    b.follows("hub")
+    a.run("INSERT INTO t VALUES (3, 'through the hub')")
+    wait_for(lambda: len(b.rows()) == 3)
+
+
 @pytest.mark.parametrize("is_mutual", [False, True], ids=["one", "both"])
 def test_encrypted(stack: ExitStack, tmp_path: Path, is_mutual: bool) -> None:
     """Also with a certificate of the newcomer's own."""

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 import pyarrow.flight as fl
@@ -242,16 +242,22 @@ class Node:
                 self._service.identity = become_registered(self._spec.form.data)
                 self._report("is registered in its cluster now")
             if self._service.identity.cluster is None:
-                directory = os.path.join(self._spec.form.data, "joining")
-                if self._store is None:
-                    what = "a node without a store cannot join: there is no place for what the others have"
-                    raise TailraceError("relay.no_snapshot", what, hint="give it a `store`")
                 self._report(f"joins the cluster of {source.name}")
-                joining = Joining(source, self._service.identity, directory, is_anonymous=is_anonymous)
-                joining.run(client, self._journal, self._store)
+                if self._store is None:
+                    self._join_without_rows(client, source, cluster)
+                else:
+                    directory = os.path.join(self._spec.form.data, "joining")
+                    joining = Joining(source, self._service.identity, directory, is_anonymous=is_anonymous)
+                    joining.run(client, self._journal, self._store)
                 self._service.identity = enter(self._spec.form.data, cluster, is_anonymous=is_anonymous)
                 self._report(f"has joined cluster {cluster}")
             return self._service.identity
+
+    def _join_without_rows(self, client: fl.FlightClient, source: Source, cluster: str) -> None:
+        """There is no place for a snapshot: a node without a store gets the whole log, from its beginning on."""
+        if not self._spec.form.anonymous:
+            newcomer = replace(self._service.identity, cluster=cluster)
+            register(client, source, newcomer, self._journal.vclock, is_newcomer=True)
 
     def _tend_store(self) -> None:
         """Carry changes both ways, for as long as the node runs; what fails is told and tried again."""
