@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -242,13 +243,13 @@ class TimedJournal(Journal):
         super().__init__(log, node)
         self.delays_s: list[float] = []
 
-    def append_group(self, frames: Any) -> bool:
-        is_new = super().append_group(frames)
+    def append_groups(self, groups: Any) -> int:
+        count = super().append_groups(groups)
         came = time.monotonic_ns()
-        for _, body in frames:
+        for _, body in chain.from_iterable(groups):
             data: Any = decode_body(body).column("data")
             self.delays_s += [(came - sent) / 1e9 for sent in data.field("sent").to_pylist()]
-        return is_new
+        return count
 
 
 def latency(figures: Figures, place: Path, size: Size) -> None:

@@ -205,14 +205,16 @@ class CommitLog:
         return known
 
     @contextlib.contextmanager
-    def group(self) -> Iterator[Group]:
+    def group(self, *, waits: bool = True) -> Iterator[Group]:
         """A commit group that is written while it is made, so that it may be larger than memory.
 
-        An exception in the body takes the group back. It is durable when the `with` block is left.
+        An exception in the body takes the group back. It is durable when the `with` block is left; unless it `waits`,
+        when `sync` returns, and nobody sees it before.
         """
         with self._writing_group(None) as group:
             yield group
-        self._acknowledge(group.range.end)
+        if waits:
+            self._acknowledge(group.range.end)
 
     def sync(self) -> None:
         """Everything appended so far is on disk when this returns, whatever the configuration."""

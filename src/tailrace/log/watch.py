@@ -16,7 +16,7 @@ if sys.platform == "linux":
     from inotify_simple import INotify, flags
 
 LOOK_EVERY_S: Final = 0.25
-GATHER_MS: Final = 5
+GATHER_S: Final = 0.005
 """While a log is busy its readers wait this long for more, so that many small groups wake them once."""
 BUSY_S: Final = 0.02
 """A log is busy when its next write follows so soon."""
@@ -45,9 +45,11 @@ class Watch:
         if self._inotify is None:
             time.sleep(pause_s)
         else:
-            is_busy = time.monotonic() - self._woken_s < BUSY_S
-            self._inotify.read(timeout=pause_s * 1000, read_delay=GATHER_MS if is_busy else None)
-            self._woken_s = time.monotonic()
+            is_woken = any(self._inotify.read(timeout=pause_s * 1000))
+            before_s, self._woken_s = self._woken_s, time.monotonic()
+            if is_woken and self._woken_s - before_s < BUSY_S:
+                time.sleep(GATHER_S)
+                self._inotify.read(timeout=0)
 
     def close(self) -> None:
         if self._inotify is not None:

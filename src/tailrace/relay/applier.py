@@ -227,9 +227,10 @@ class Applier:
                 self._note(source_clock=beat.vclock, seen_s=time.monotonic())
                 if beat.vclock <= self._journal.vclock:
                     self._note(lag_s=0.0)
-            for group in unpacker.groups(chunk.data):
+            groups = list(unpacker.groups(chunk.data))
+            self._journal.append_groups(groups)
+            for group in groups:
                 origin, _, last = span_of([head for head, _ in group])
-                self._journal.append_group(group)
                 received = received.advanced(origin, last)
                 newest = max(head.timestamp for head, _ in group)
                 self._note(lag_s=_age_s(newest), seen_s=time.monotonic())

@@ -36,7 +36,7 @@ from tailrace.relay.request import (
     read_wish,
 )
 from tailrace.relay.service import Service
-from tailrace.relay.wire import SCHEMA, all_packed, packed
+from tailrace.relay.wire import SCHEMA, all_packed, packed_together
 
 HEARTBEAT_S: Final = 1.0
 SILENCE: Final = 4
@@ -147,9 +147,9 @@ class RelayServer(fl.FlightServerBase):
                     if time.monotonic() - beat_s >= self._heartbeat_s:
                         beat_s = time.monotonic()
                         yield self._heartbeat()
-                    for group in subscription.groups():
-                        yield from packed(group)
-                        if time.monotonic() - beat_s >= self._heartbeat_s:
+                    for batch, is_whole in packed_together(subscription.groups()):
+                        yield batch
+                        if is_whole and time.monotonic() - beat_s >= self._heartbeat_s:
                             break
                     else:
                         subscription.check_alive(SILENCE * self._heartbeat_s)

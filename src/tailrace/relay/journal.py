@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -34,6 +34,18 @@ if TYPE_CHECKING:
     from tailrace.log.commitlog import CommitLog
 
 CLOCK_NAME: Final = "vclock.json"
+Frames = Sequence[tuple[Head, "ReadableBuffer"]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A group that is in the log and not on disk yet."""
+
+    origin: NodeId
+    last: Lsn
+    offset: Offset
+    latest_us: int
+    control: Control | None
 
 
 class Journal:
@@ -113,23 +125,44 @@ class Journal:
                     self._observe(control_in(numbered[0].rows), self.node, offsets.first)
             return self._vclock
 
-    def append_group(self, frames: Sequence[tuple[Head, ReadableBuffer]]) -> bool:
+    def append_group(self, frames: Frames) -> bool:
         """Append a group of another node's messages. False when it is here already."""
-        origin, first, last = span_of([head for head, _ in frames])
+        return self.append_groups([frames]) == 1
+
+    def append_groups(self, groups: Iterable[Frames]) -> int:
+        """Append groups of other nodes' messages, with one sync for all; says how many were news. Of those before one
+        that is refused all are appended."""
+        written: list[_Written] = []
         with self._turn:
-            here = self._vclock[origin]
-            if last <= here:
-                return False
-            check_next(origin, first, here)
-            control = control_of(frames)  # what cannot be read does not come into the log
-            with self.log.group() as group:
-                for head, body in frames:
-                    group.add_frame(head, body)
-            self._vclock = self._vclock.advanced(origin, last)
-            if control is not None:
-                self._observe(control, origin, group.range.first)
-            self._latest_us = max(self._latest_us, *(head.timestamp for head, _ in frames))
-        return True
+            try:
+                reached = self._vclock
+                for frames in groups:
+                    news = self._write(frames, reached)
+                    if news is not None:
+                        written.append(news)
+                        reached = reached.advanced(news.origin, news.last)
+            finally:
+                if written:
+                    self.log.sync()  # I1: only now anybody hears of them
+                for news in written:
+                    self._vclock = self._vclock.advanced(news.origin, news.last)
+                    self._latest_us = max(self._latest_us, news.latest_us)
+                    if news.control is not None:
+                        self._observe(news.control, news.origin, news.offset)
+        return len(written)
+
+    def _write(self, frames: Frames, reached: Vclock) -> _Written | None:
+        """Put a group behind what is there; None when it is known."""
+        origin, first, last = span_of([head for head, _ in frames])
+        if last <= reached[origin]:
+            return None
+        check_next(origin, first, reached[origin])
+        control = control_of(frames)  # what cannot be read does not come into the log
+        with self.log.group(waits=False) as group:
+            for head, body in frames:
+                group.add_frame(head, body)
+        latest_us = max(head.timestamp for head, _ in frames)
+        return _Written(origin, last, group.range.first, latest_us, control)
 
     def begin_at(self, vclock: Vclock, limbo: Limbo | None = None) -> None:
         """All up to here is in the node though not in its log, as after a JOIN."""

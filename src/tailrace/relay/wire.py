@@ -27,16 +27,7 @@ _HERE: Final = "what a peer sent"
 
 def packed(group: list[Frame]) -> Iterator[pa.RecordBatch]:
     """A group as batches of which each has room."""
-    rows: list[bytes] = []
-    size = 0
-    for number, (head, body) in enumerate(group, 1):
-        is_last = number == len(group)
-        _, encoded = place_head(head, offset=head.offset, closes_group=is_last, durable=head.durable)
-        rows.append(b"".join((encoded, body)))
-        size += len(rows[-1])
-        if size >= _BATCH_BYTES or number == len(group):
-            yield pa.record_batch([pa.array(rows, pa.binary())], schema=SCHEMA)
-            rows, size = [], 0
+    return all_packed([group])
 
 
 class Unpacker:
@@ -90,5 +81,26 @@ def parsed(frame: memoryview) -> tuple[Head, memoryview]:
 
 def all_packed(groups: Iterable[list[Frame]]) -> Iterator[pa.RecordBatch]:
     """Groups, one after the other."""
+    return (batch for batch, _ in packed_together(groups))
+
+
+def packed_together(groups: Iterable[list[Frame]]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    """Groups as batches that have room, several small ones in one; with each batch, whether a group ends with it.
+    Nothing is held back there, so whoever stops at such a batch has all that was taken."""
+    rows: list[bytes] = []
+    size = 0
     for group in groups:
-        yield from packed(group)
+        for number, (head, body) in enumerate(group, 1):
+            is_last = number == len(group)
+            _, encoded = place_head(head, offset=head.offset, closes_group=is_last, durable=head.durable)
+            rows.append(b"".join((encoded, body)))
+            size += len(rows[-1])
+            if size >= _BATCH_BYTES:
+                yield _batch(rows), is_last
+                rows, size = [], 0
+    if rows:
+        yield _batch(rows), True
+
+
+def _batch(rows: list[bytes]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(rows, pa.binary())], schema=SCHEMA)
