@@ -24,6 +24,7 @@ from tailrace.deliver.messages import Messages
 from tailrace.deliver.outcome import outcome
 from tailrace.deliver.refusal import refuse_changes, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
+from tailrace.log.documents import is_json
 from tailrace.message import Offset
 from tailrace.node.conflict import Clash, Conflict, Keep
 
@@ -301,13 +302,21 @@ def _insert(connection: sqlite3.Connection, destination: Destination, rows: pa.S
         return
     fields: list[pa.Field[Any]] = [field for field in rows.type if field.name.lower() not in destination.generated]
     names = [field.name for field in fields]
-    values = list(zip(*(bindable(rows.field(field.name), field) for field in fields), strict=True))
-    broken = [row for row in values if any(isinstance(value, BrokenText) for value in row)]
-    if broken:
+    columns = [bindable(rows.field(field.name), field) for field in fields]
+    values = list(zip(*columns, strict=True))
+    broken = []
+    if _has_broken_text(fields, columns):
+        broken = [row for row in values if any(isinstance(value, BrokenText) for value in row)]
         values = [row for row in values if not any(isinstance(value, BrokenText) for value in row)]
     connection.executemany(_statement(destination, names, ["?"] * len(names)), values)
     for row in broken:
         connection.execute(_statement(destination, names, [sql.placeholder(value) for value in row]), row)
+
+
+def _has_broken_text(fields: list[pa.Field[Any]], columns: list[list[Any]]) -> bool:
+    """Only columns of values of any class can have it."""
+    mixed = [column for field, column in zip(fields, columns, strict=True) if is_json(field)]
+    return any(isinstance(value, BrokenText) for column in mixed for value in column)
 
 
 def _statement(destination: Destination, names: list[str], places: list[str]) -> str:
