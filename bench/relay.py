@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,7 @@ class Size:
 
 
 FULL = Size(join_rows=2_000_000, log_rows=5_000_000, samples=1_000, followed_rows=1_000_000)
-QUICK = Size(join_rows=200_000, log_rows=500_000, samples=200, followed_rows=200_000)
+QUICK = Size(join_rows=200_000, log_rows=500_000, samples=200, followed_rows=100_000)
 
 
 def main() -> None:
@@ -125,34 +126,46 @@ def join(figures: Figures, place: Path, size: Size) -> None:
 
 
 def join_ratio(figures: Figures, place: Path, size: Size, source: Source, client: fl.FlightClient) -> None:
-    rounds = 5 if size is FULL else 3
     joined: list[Joined] = []
     view_s = seconds(lambda: joined.append(ask_to_join(client)))
-    (view,) = (place / "a" / "joins").glob("*/view.db")
-    ours_s: list[float] = []
-    bare_s: list[float] = []
-    with bare_flight(view) as (bare, chunks), fl.connect(bare) as bare_client:
-        for number in range(2 * (rounds + 1)):
-            into = place / f"fetched-{number}"
-            into.mkdir()
-            joining = Joining(source, Identity(NodeId(5)), str(into))
-            if number % 2:
-                taken = seconds(lambda: joining._fetch(client, joined[0]))  # noqa: B023  called right here
-            else:
-                taken = seconds(lambda: fetch_bare(bare_client, chunks, into))  # noqa: B023
-            if number >= 2:  # the first of each warms up
-                (ours_s if number % 2 else bare_s).append(taken)
-            size_mb = sum(file.stat().st_size for file in into.iterdir()) / 1e6
-            shutil.rmtree(into)
-            if number < 2:
-                figures.add(f"join_{'chunks' if number else 'bare'}_size", size_mb, "MB on the wire and in the files")
-    flight.ask(client, Call.FINISH, Finish(session=joined[0].session), TOKEN)
-    best = statistics.median(ours_s)
     figures.add("join_view", view_s, "s until the view is there")
-    figures.add("join_rate", size.join_rows / best, "rows/s, all chunks into files")
-    figures.add("join_bytes", view.stat().st_size / 1e6 / best if view.exists() else 0.0, "MB/s of the database")
-    ratio = statistics.median(ours / bare for ours, bare in zip(ours_s, bare_s, strict=True))
-    figures.add("join_chunks", ratio, "x bare Flight with the same batches of the same view, into files", at_most=1.5)
+    (view,) = (place / "a" / "joins").glob("*/view.db")
+    with ExitStack() as stack:
+        read, held = (stack.enter_context(bare_flight(view, is_held=is_held)) for is_held in (False, True))
+        fetchers: dict[str, Callable[[Path], None]] = {
+            "ours": lambda into: Joining(source, Identity(NodeId(5)), str(into))._fetch(client, joined[0]),
+            "bare": lambda into: fetch_bare(read, into),
+            "held": lambda into: fetch_bare(held, into),
+        }
+        taken, sizes = fetched(place, fetchers, rounds=3)
+    flight.ask(client, Call.FINISH, Finish(session=joined[0].session), TOKEN)
+    ours_s = statistics.median(taken["ours"])
+    figures.add("join_rate", size.join_rows / ours_s, "rows/s, all chunks into files")
+    figures.add("join_bytes", sizes["bare"] / ours_s, f"MB/s of rows as Arrow; {sizes['ours']:.0f} MB on the wire")
+    against = "x bare Flight that reads the same pieces of the same view, into files"
+    figures.add("join_chunks", ratio(taken["ours"], taken["bare"]), against, at_most=1.5)
+    against = "x bare Flight with the same batches ready in memory, so without reading the database"
+    figures.add("join_chunks_memory", ratio(taken["ours"], taken["held"]), against)
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    return statistics.median(mine / other for mine, other in zip(ours, theirs, strict=True))
+
+
+def fetched(
+    place: Path, fetchers: dict[str, Callable[[Path], None]], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Seconds of each in turn, in each round, and how many MB its files have. The first round warms up."""
+    taken: dict[str, list[float]] = {name: [] for name in fetchers}
+    sizes: dict[str, float] = {}
+    for _ in range(rounds + 1):
+        for name, fetch in fetchers.items():
+            into = place / "fetched"
+            into.mkdir()
+            taken[name].append(seconds(partial(fetch, into)))
+            sizes[name] = sum(file.stat().st_size for file in into.iterdir()) / 1e6
+            shutil.rmtree(into)
+    return {name: found[1:] for name, found in taken.items()}, sizes
 
 
 def ask_to_join(client: fl.FlightClient) -> Joined:
@@ -160,22 +173,34 @@ def ask_to_join(client: fl.FlightClient) -> Joined:
     return Joined.read(answer)
 
 
-class BareServer(fl.FlightServerBase):
-    """Sends the pieces of a database as they are read."""
+Bare = tuple[fl.FlightClient, int]
+"""A connection to a server of bare batches, and how many pieces it has."""
 
-    def __init__(self, options: SqliteReaderOptions) -> None:
+
+class BareServer(fl.FlightServerBase):
+    """Sends the pieces of a database as they are read, or as they were read when it began."""
+
+    def __init__(self, options: SqliteReaderOptions, *, is_held: bool) -> None:
         super().__init__("grpc://127.0.0.1:0")
         with closing(options.open()) as reader:
             (table,) = [table for table in reader.tables() if table.namespace == "main.orders"]
             self.pieces = reader.plan_copy(table)
+            self._held = [_batches(reader, piece) for piece in self.pieces] if is_held else None
         self._options = options
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
-        piece = self.pieces[int(ticket.ticket)]
+        number = int(ticket.ticket)
+        if self._held is not None:
+            return fl.RecordBatchStream(pa.Table.from_batches(self._held[number]))
+        piece = self.pieces[number]
         with closing(self._options.open()) as reader:
             batches = (batch.rows for batch in reader.read_copy("main.orders", piece))
             first = next(batches)
             return fl.GeneratorStream(first.schema, chained(first, batches))
+
+
+def _batches(reader: Any, piece: Any) -> list[pa.RecordBatch]:
+    return [batch.rows for batch in reader.read_copy("main.orders", piece)]
 
 
 def chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -183,22 +208,25 @@ def chained(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[p
     yield from rest
 
 
-def serve_bare(view: str, pipe: Any) -> None:
-    server = BareServer(SqliteReaderOptions(path=view))
+def serve_bare(view: str, is_held: bool, pipe: Any) -> None:
+    server = BareServer(SqliteReaderOptions(path=view), is_held=is_held)
     pipe.send((server.port, len(server.pieces)))
     pipe.recv()
     server.shutdown()
 
 
 @contextmanager
-def bare_flight(view: Path) -> Iterator[tuple[str, int]]:
-    with process(serve_bare, str(view)) as pipe:
+def bare_flight(view: Path, *, is_held: bool) -> Iterator[Bare]:
+    with process(serve_bare, str(view), is_held) as pipe:
         port, chunks = pipe.recv()
-        yield f"grpc://127.0.0.1:{port}", chunks
+        with fl.connect(f"grpc://127.0.0.1:{port}") as client:
+            yield client, chunks
         pipe.send("end")
 
 
-def fetch_bare(client: fl.FlightClient, chunks: int, into: Path) -> None:
+def fetch_bare(bare: Bare, into: Path) -> None:
+    client, chunks = bare
+
     def fetch(number: int) -> None:
         reader: Any = client.do_get(fl.Ticket(str(number).encode()))
         with open(into / str(number), "wb") as file, ipc.new_stream(file, reader.schema) as stream:

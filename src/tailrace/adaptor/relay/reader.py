@@ -61,7 +61,8 @@ class RelayReader:
         return [{"session": self._copy.session, "chunk": number} for number in range(first, end)]
 
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
-        for head, body in self._remote.frames(Chunk(session=piece["session"], chunk=piece["chunk"])):
+        wish = Chunk(session=piece["session"], chunk=piece["chunk"])
+        for head, body in self._remote.frames(wish, COPY_S):  # a view may have to be taken first
             yield Batch(head.namespace, decode_body(body), Mode.COPY)
 
     def copied(self) -> None:

@@ -19,6 +19,8 @@ from tailrace.relay.wire import Unpacker
 
 ASK_S: Final = 60.0
 """A node that does not answer a question for so long is not there."""
+FETCH_S: Final = 600.0
+"""Nor is one from which the rows of one part do not come for so long."""
 COPY_S: Final = 3600.0
 """A view of a large store takes its time."""
 _AWAY: Final = ("relay.unreachable", "relay.loading", "consumer.locked")
@@ -59,11 +61,11 @@ class Remote:
             asked = paper or Reading(consumer=self.consumer)
             return b"".join(flight.ask(self._connected(), inquiry, asked, self._token, timeout_s))
 
-    def frames(self, ticket: Paper) -> Iterator[Frame]:
+    def frames(self, ticket: Paper, timeout_s: float = FETCH_S) -> Iterator[Frame]:
         """Rows, in frames that were looked at."""
         unpacker = Unpacker()
         with self._errors(), flight.our_errors():
-            reader: Any = self._connected().do_get(fl.Ticket(ticket.packed()), flight.options(self._token))
+            reader: Any = self._connected().do_get(fl.Ticket(ticket.packed()), flight.options(self._token, timeout_s))
             try:
                 for chunk in reader:
                     for group in unpacker.groups(chunk.data):
