@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tailrace.node.load import load_node
 from tailrace.pipeline.load import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -50,6 +51,16 @@ def test_the_one_in_python_runs(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "lake" / "main.orders" / "current").to_pylist() == [{"id": 2, "total": 2.5}]
 
 
+@pytest.mark.parametrize("file", sorted((EXAMPLES / "nodes").glob("*.yml")), ids=lambda file: file.name)
+def test_nodes_load(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TOKEN_BERLIN", "TOKEN_PARIS", "OPERATOR"):
+        monkeypatch.setenv(name, "sesame82")
+    spec = load_node(str(file))
+    assert spec.store is not None
+    assert "sesame82" not in repr(spec)
+
+
 def test_all_are_listed() -> None:
     text = (EXAMPLES / "README.md").read_text()
-    assert [path.name for path in (*FILES, *EXAMPLES.glob("*.py")) if f"({path.name})" not in text] == []
+    there = [path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*") if path.suffix in (".py", ".yml")]
+    assert [name for name in there if f"({name})" not in text] == []
