@@ -240,5 +240,6 @@ def ours(error: BaseException) -> TailraceError:
             return TailraceError.decode(json.loads(said))
         except (ValueError, KeyError, TypeError, IndexError):
             pass
-    what = f"the connection is lost: {' '.join(str(error).split())[:200] or type(error).__name__}"
+    said = "the other end has closed it" if isinstance(error, StopIteration) else " ".join(str(error).split())[:200]
+    what = f"the connection is lost: {said or type(error).__name__}"
     return TailraceError("relay.unreachable", what, hint="see that the source runs and can be reached")
