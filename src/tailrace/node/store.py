@@ -102,9 +102,7 @@ class Store:
             consumers.register(CONSUMER, exist_ok=True)
             self._session = ConsumerSession(consumers, CONSUMER)
             opening.callback(self._session.close)
-            self._merger = Merger(
-                self.storage, journal, namespace, self._session.resume_offset, policies or Policies()
-            )
+            self._merger = Merger(self.storage, journal, namespace, self._session.resume_offset, policies or Policies())
             self._begin()
             self._closing = opening.pop_all()
 

@@ -13,6 +13,7 @@ import psycopg
 from tailrace.adaptor.postgres import sql, storesql
 from tailrace.adaptor.postgres.catalog import all_tables, load_kinds
 from tailrace.adaptor.postgres.conflicts import all_conflicts, resolve
+from tailrace.adaptor.postgres.copying import is_gone, view_lost
 from tailrace.adaptor.postgres.nodewriter import PostgresNodeWriter, Touched
 from tailrace.adaptor.postgres.origin import take_origin
 from tailrace.adaptor.postgres.reader import PostgresReader
@@ -55,7 +56,10 @@ class PostgresView:
         server = self._reading.server()
         with server.session() as connection:
             connection.execute(storesql.BEGIN_VIEW)
-            connection.execute(sql.set_snapshot(self._snapshot))
+            try:
+                connection.execute(sql.set_snapshot(self._snapshot))
+            except psycopg.Error as error:
+                raise (view_lost() if is_gone(error) else server.error(error)) from error
             yield from all_versions(connection)
             connection.execute("COMMIT")
 
