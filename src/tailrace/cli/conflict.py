@@ -13,7 +13,7 @@ from tailrace.cli.serve import NodeArgument
 from tailrace.node.conflict import Conflict, Keep
 
 if TYPE_CHECKING:
-    from tailrace.node.merging import NodeStorage
+    from tailrace.node.contract import NodeStorage
 
 app = typer.Typer(help="See and decide conflicts in a node's store.", no_args_is_help=True)
 
@@ -60,8 +60,8 @@ def resolve(
 
 def _storage(file: str) -> NodeStorage:
     from tailrace.errors import TailraceError
+    from tailrace.node.contract import StoreOptions
     from tailrace.node.load import load_node
-    from tailrace.node.merging import StoreOptions
 
     store = load_node(file).store
     if store is None or not isinstance(store.writing, StoreOptions):

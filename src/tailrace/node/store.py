@@ -28,7 +28,8 @@ from tailrace.log.selection import EVERYTHING
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
-from tailrace.node.merging import LIMBO, Merger, NodeView, StoreOptions, VersionRow
+from tailrace.node.contract import NodeView, StoreOptions, VersionRow
+from tailrace.node.merging import LIMBO, Merger
 from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import VERSIONS
 from tailrace.relay.vclock import Vclock
