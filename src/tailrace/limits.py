@@ -43,3 +43,6 @@ OFFSET_FLUSH_S: Final = 1.0
 
 STAGING_KEEP_S: Final = 24 * 3600.0
 """Staged frames that nobody published are swept after this time."""
+
+HOLD_S: Final = 3600.0
+"""How long a node keeps its log for a reader that it does not know as a node, after it was last heard of."""

@@ -34,6 +34,7 @@ class PgShop(Shop):
         tables: str = TABLE,
         policies: Policies | None = None,
     ) -> None:
+        self.is_anonymous = False
         TestNode.__init__(self, directory, cluster)
         self._policies = policies
         self.url = url
@@ -47,6 +48,7 @@ class PgShop(Shop):
         reading = PostgresReaderOptions(url=url, piece_rows=self._piece_rows, pipeline=name)
         writing = PostgresWriterOptions(url=url, consumer="node")
         self.store = Store(reading, writing, self.journal, re.compile("."), policies=self._policies)
+        self.serve_pipelines()
         self.joins = self.service._joins = Joins(self.journal, self.store, str(self.directory / "joins"))
 
     def __exit__(self, *_: object) -> None:

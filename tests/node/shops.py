@@ -12,11 +12,13 @@ import pyarrow.flight as fl
 
 from tailrace.adaptor.sqlite.options import SqliteReaderOptions, SqliteWriterOptions
 from tailrace.node.conflict import Policies
-from tailrace.node.identity import Identity, enter
+from tailrace.node.identity import Identity, become_registered, enter
 from tailrace.node.store import Store
-from tailrace.relay.applier import Applier, Source
+from tailrace.relay.applier import Applier, Source, register
+from tailrace.relay.copies import Copies
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
+from tailrace.relay.reading import Readings
 from tailrace.relay.service import Service
 from tests.relay.nodes import HEARTBEAT_S, TOKEN, TestNode, wait_for
 
@@ -34,19 +36,29 @@ class Shop(TestNode):
         port: int = 0,
         piece_rows: int = 100_000,
         policies: Policies | None = None,
+        is_anonymous: bool = False,
+        table: str = "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, word TEXT)",
     ) -> None:
+        self.is_anonymous = is_anonymous
         super().__init__(directory, cluster, port=port)
         self._policies = policies
         self.path = directory / "shop.db"
         self._piece_rows = piece_rows
-        self.run("PRAGMA journal_mode = WAL", "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, word TEXT)")
+        self.run("PRAGMA journal_mode = WAL", table)
         self.open_store()
 
     def open_store(self) -> None:
         reading = SqliteReaderOptions(path=str(self.path), piece_rows=self._piece_rows)
         writing = SqliteWriterOptions(path=str(self.path), consumer="node")
-        self.store = Store(reading, writing, self.journal, re.compile("."), policies=self._policies)
+        self.store = Store(
+            reading, writing, self.journal, re.compile("."), policies=self._policies, is_read_only=self.is_anonymous
+        )
         self.service._joins = Joins(self.journal, self.store, str(self.directory / "joins"))
+        self.serve_pipelines()
+
+    def serve_pipelines(self) -> None:
+        service, copies = self.service, Copies(self.store, str(self.directory / "copies"))
+        service.serve_pipelines(Readings(self.journal, service.consumers, service.holds, self.store, copies))
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
@@ -69,13 +81,28 @@ class Shop(TestNode):
         """Follow another node, from nothing."""
 
         def join(client: fl.FlightClient, source: Source, cluster: str) -> Identity:
-            Joining(source, self.identity, str(self.directory / "joining")).run(client, self.journal, self.store)
-            self.identity = enter(str(self.directory), cluster)
+            if self.identity.is_anonymous:
+                register(client, source, self.identity, self.journal.vclock, is_newcomer=True)
+                self.identity = become_registered(str(self.directory))
+            else:
+                joining = Joining(
+                    source, self.identity, str(self.directory / "joining"), is_anonymous=self.is_anonymous
+                )
+                joining.run(client, self.journal, self.store)
+                self.identity = enter(str(self.directory), cluster, is_anonymous=self.is_anonymous)
             self.service = self.server._service = Service(self.identity, self.journal, self.service._joins)
+            self.serve_pipelines()
             return self.identity
 
         source = Source("source", other.location, TOKEN)
-        applier = Applier(source, self.identity, self.journal, heartbeat_s=HEARTBEAT_S, join=join)
+        applier = Applier(
+            source,
+            self.identity,
+            self.journal,
+            heartbeat_s=HEARTBEAT_S,
+            join=join,
+            is_anonymous=self.is_anonymous,
+        )
         self.appliers.append(applier)
         applier.start()
         return applier

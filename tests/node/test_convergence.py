@@ -57,7 +57,7 @@ def converge(directory: Path, seconds: float, seed: int) -> None:
         nodes = []
         for name in names:
             others = {other: port for other, port in ports.items() if other != name}
-            more = {"founder": "true"} if name == "a" else {}
+            more = {"quorum": "0", **({"founder": "true"} if name == "a" else {})}
             nodes.append(NodeProcess(directory, name, node_file(name, ports[name], others, **more)))
             stack.enter_context(nodes[-1])
         for node in nodes:

@@ -30,6 +30,8 @@ ENVIRONMENT = {**os.environ, "TOKEN": SECRET}
 class NodeProcess:
     """One node with a database `NAME.db`. `start` and `end` as often as one likes."""
 
+    TERM = signal.SIGTERM
+
     def __init__(self, directory: Path, name: str, file: str) -> None:
         self.directory = directory
         self.name = name
@@ -73,10 +75,13 @@ class NodeProcess:
 
     def state(self, source: str) -> str:
         """Of a source, as the running node tells it."""
+        told = self.status()
+        return str(told["sources"][source]["state"]) if told else ""
+
+    def status(self) -> dict[str, Any]:
+        """What the running node told last; nothing when it told nothing yet."""
         path = self.directory / self.name / "status.json"
-        if not path.exists():
-            return ""
-        found: str = json.loads(path.read_text())["sources"][source]["state"]
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
 
     def follows(self, source: str) -> None:

@@ -14,6 +14,7 @@ from tailrace.node.conflict import Conflict, Keep
 
 if TYPE_CHECKING:
     from tailrace.node.contract import NodeStorage
+    from tailrace.node.form import NodeSpec
 
 app = typer.Typer(help="See and decide conflicts in a node's store.", no_args_is_help=True)
 
@@ -59,13 +60,19 @@ def resolve(
 
 
 def _storage(file: str) -> NodeStorage:
-    from tailrace.errors import TailraceError
-    from tailrace.node.contract import StoreOptions
     from tailrace.node.load import load_node
 
-    store = load_node(file).store
+    return storage_of(load_node(file))
+
+
+def storage_of(spec: NodeSpec) -> NodeStorage:
+    """The store of a node."""
+    from tailrace.errors import TailraceError
+    from tailrace.node.contract import StoreOptions
+
+    store = spec.store
     if store is None or not isinstance(store.writing, StoreOptions):
-        what = "this node has no store, so it has no conflicts"
+        what = "this node has no store"
         raise TailraceError("input.invalid", what, hint="name the file of a node with a `store`")
     return store.writing.open_storage(store.reading)
 

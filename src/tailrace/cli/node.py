@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -29,18 +29,83 @@ def status(file: NodeArgument, as_json: JsonOption = False) -> None:
         print(printable(line))
 
 
+@app.command()
+def promote(file: NodeArgument) -> None:
+    """Let a running node lead: from then on it, and no other, commits synchronous transactions."""
+    from tailrace.node.calling import call
+    from tailrace.node.load import load_node
+    from tailrace.relay.flight import Call
+    from tailrace.relay.request import Promote, Promoted
+
+    answer = Promoted.read(call(load_node(file), Call.PROMOTE, Promote()))
+    print(f"it leads since term {answer.term}")
+
+
+@app.command()
+def commit(
+    file: NodeArgument,
+    changes: Annotated[
+        str, typer.Argument(metavar="CHANGES.jsonl", help="One change a line; - reads them from stdin.")
+    ],
+    *,
+    acks: Annotated[int | None, typer.Option(min=0, help="So many other nodes must have it.")] = None,
+    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0.001, help="In seconds.")] = None,
+) -> None:
+    """Commit a transaction through a running node that leads: it happens at enough nodes or not at all."""
+    from tailrace.node.calling import call, read_changes
+    from tailrace.node.load import load_node
+    from tailrace.relay.flight import Call
+    from tailrace.relay.request import Commit, Committed
+
+    spec = load_node(file)
+    request = Commit(changes=read_changes(changes), acks=acks, timeout_s=timeout_s)
+    answer = Committed.read(call(spec, Call.COMMIT, request))
+    print(f"committed with lsn {answer.lsn}")
+
+
+@app.command()
+def release(file: NodeArgument) -> None:
+    """Let programs write the store of a node that does not run, though it was read-only when it ended."""
+    from tailrace.cli.conflict import storage_of
+    from tailrace.errors import TailraceError
+    from tailrace.node.load import load_node
+    from tailrace.node.status import is_running
+
+    spec = load_node(file)
+    if is_running(spec.form.data):
+        what = f"node {spec.form.node} runs, and decides itself who may write"
+        raise TailraceError("input.invalid", what, hint="end it first, or change `quorum` or `writes`")
+    storage_of(spec).open_to_users()
+    print("the store can be written")
+
+
 def _lines(name: str, found: dict[str, Any]) -> list[str]:
     running = "runs" if found["is_running"] else "does not run"
-    lines = [f"node {name} ({found['node']}) {running}, cluster {found['cluster'] or 'none yet'}"]
+    kind = ", anonymous" if found["is_anonymous"] else ""
+    lines = [f"node {name} ({found['node']}) {running}, cluster {found['cluster'] or 'none yet'}{kind}"]
     lines.append(f"  clock {_clock(found['vclock'])}, told {found['age_s']:.1f} s ago")
+    if found["leader"] is not None:
+        who = "it" if found["leader"] == found["node"] else f"node {found['leader']}"
+        lines.append(f"  {who} leads since term {found['term']}")
+    if found["read_only"] is not None:
+        lines.append(f"  the store is read-only: {found['read_only']}")
+    if found["store_error"] is not None:
+        lines.append(f"  the store is not served: {_error(found['store_error'])}")
     for source, told in found["sources"].items():
         age = "" if told["age_s"] is None else f", heard of {told['age_s']:.1f} s before"
         lag = "" if told["lag_s"] is None else f", the last was {told['lag_s']:.3f} s old when it came"
         lines.append(f"  source {source}: {told['state']}, {told['behind']} messages behind{lag}{age}")
         if told["error"] is not None:
-            lines.append(f"    {told['error']['code']}: {told['error']['what']}; {told['error']['hint']}")
-    lines += [f"  peer {peer['node']}: {peer['behind']} messages behind" for peer in found["peers"]]
+            lines.append(f"    {_error(told['error'])}")
+    for peer in found["peers"]:
+        kind = "anonymous peer" if peer["is_anonymous"] else "peer"
+        lines.append(f"  {kind} {peer['node']}: {peer['behind']} messages behind")
+    lines += [f"  the log is kept for {name}, heard of {age:.0f} s before" for name, age in found["held"].items()]
     return lines
+
+
+def _error(told: dict[str, Any]) -> str:
+    return f"{told['code']}: {told['what']}; {told['hint']}"
 
 
 def _clock(vclock: dict[str, int]) -> str:

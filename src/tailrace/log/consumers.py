@@ -199,6 +199,17 @@ class Consumers:
             shutil.rmtree(draft)
             audit.record(self._disk, self.directory, "delete", name, position=before, reason=reason)
 
+    def show_life(self, name: str) -> None:
+        """The consumer was heard of just now; one that had expired holds the log again."""
+        path = os.path.join(self._existing(name), segment_name(0))
+        with disk_errors("showing that a consumer is alive", path):
+            os.utime(path)
+
+    def agree_on(self, name: str, ttl_s: float | None) -> None:
+        """The consumer has another time to live from now on."""
+        if self._read_agreement(self._existing(name)).ttl_s != ttl_s:
+            self._change_agreement(name, ttl_s=ttl_s)
+
     def invalidate(self, name: str, why: str) -> None:
         """A consumer went past its cap: it holds nothing any more, and cannot go on before a new snapshot."""
         self._change_agreement(name, invalidated=why)

@@ -7,7 +7,6 @@ I4: after a crash at most one flush interval is repeated.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from typing import Final, Self
@@ -17,7 +16,6 @@ from tailrace.limits import OFFSET_FLUSH_S
 from tailrace.log.consumers import Consumer, Consumers, State, outside_log
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.offsets import NOTHING, WHOLE_LOG, Kind, OffsetLog, Positions, Record
-from tailrace.log.segment import segment_name
 from tailrace.message import Offset
 
 _HEARTBEAT_S: Final = 10.0
@@ -124,8 +122,7 @@ class ConsumerSession:
 
     def _show_life(self) -> None:
         """A consumer that has nothing to commit is alive all the same; one that had expired holds the log again."""
-        with disk_errors("showing that a consumer is alive", self._path):
-            os.utime(os.path.join(self._path, segment_name(0)))
+        self._consumers.show_life(self.name)
         self._shown_s = time.monotonic()
 
     def _check_usable(self) -> None:

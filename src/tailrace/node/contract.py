@@ -82,14 +82,20 @@ class NodeStorage(Protocol):
     def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
         """The columns that identify a row of a namespace whose messages say `key`."""
 
-    def guard(self, namespaces: Collection[str]) -> None:
-        """Make the database refuse what cannot be told to other nodes."""
+    def forbid_untold(self, namespaces: Collection[str]) -> None:
+        """Make the database refuse what happens to these tables and cannot be told to other nodes."""
 
     def view(self, directory: str) -> NodeView:
         """The database at this moment; an empty directory is there for it."""
 
     def close(self) -> None:
         """Let go of everything."""
+
+    def close_to_users(self, namespaces: Collection[str]) -> None:
+        """From now on only the node writes these tables; other programs get an error."""
+
+    def open_to_users(self) -> None:
+        """Everybody writes again."""
 
     def conflicts(self) -> list[Conflict]:
         """All in quarantine, in the order in which they were found."""

@@ -6,37 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
-from tailrace.limits import SEGMENT_BYTES_DEFAULT
+from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT
+from tailrace.node.access import Writes
 from tailrace.node.conflict import Policies, Policy
 from tailrace.pipeline.form import NamespacePattern
 from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
+from tailrace.relay.address import PORT, Address
 
-PORT: Final = 4700
 _OWN_KEYS: Final = ["namespace", "replace", "conflict", "conflicts"]
-
-
-def _address(value: str) -> str:
-    parts = urlsplit(value if "//" in value else f"//{value}")
-    if parts.scheme not in ("", "grpc", "grpc+tls") or not parts.hostname or parts.path or parts.username:
-        raise ValueError("should be host:port")
-    try:
-        port = parts.port if parts.port is not None else PORT
-    except ValueError:
-        raise ValueError("the port is none") from None
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"{host}:{port}"
-
-
-Address = Annotated[str, AfterValidator(_address)]
-"""Where a node listens: `127.0.0.1:4700`."""
 
 
 class TlsForm(Options):
@@ -67,6 +51,15 @@ class SourceForm(Options):
     """Its private key."""
 
 
+class SynchronousForm(Options):
+    """When a synchronous transaction has happened."""
+
+    acks: int = Field(default=1, ge=0)
+    """So many other nodes must have it."""
+    timeout: Annotated[Seconds, Field(gt=0)] = 5.0
+    """After so long without it is rolled back."""
+
+
 class NodeForm(Options):
     """What can be said about a node beside its store."""
 
@@ -84,6 +77,19 @@ class NodeForm(Options):
     """The nodes that it follows."""
     founder: bool = False
     """Whether it begins a cluster of its own if it belongs to none; otherwise it joins through one of its sources."""
+    quorum: int | None = Field(default=None, ge=0)
+    """So many sources must be in sync before programs may write the store; by default more than half of them. A node
+    that nobody ever joined is writable at once."""
+    writes: Writes = Writes.ANY
+    """Whether programs may write the store of every node, or only that of the leader."""
+    synchronous: SynchronousForm = SynchronousForm()
+    """When a synchronous transaction has happened."""
+    operator: SecretStr | None = None
+    """What operators and applications must say to promote the node and to commit through it."""
+    anonymous: bool = False
+    """Whether it only reads: its cluster does not know it, and changes of its own store are refused."""
+    anonymous_ttl: Annotated[Seconds, Field(gt=0)] = HOLD_S
+    """How long the log is kept for anonymous peers, and for pipelines that read it, after they were last heard of."""
     heartbeat: Annotated[Seconds, Field(gt=0)] = 1.0
     """How often a peer hears from it; after four times as long without a word a connection is given up."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
@@ -96,6 +102,10 @@ class NodeForm(Options):
             raise ValueError(f"listen: {host} can be reached by others, so `tls` and `tokens` are needed")
         if not self.founder and not self.sources:
             raise ValueError("a node that follows nobody begins a cluster: say `founder: true`, or name its sources")
+        if self.quorum is not None and self.quorum > len(self.sources):
+            raise ValueError(f"quorum: {self.quorum} of {len(self.sources)} sources can never be in sync")
+        if self.founder and self.anonymous:
+            raise ValueError("anonymous: a node that begins a cluster is one of its nodes")
         names = [source.name for source in self.sources]
         if len(set(names)) < len(names):
             raise ValueError("sources: two have the same name")

@@ -23,6 +23,8 @@ class Identity:
 
     node: NodeId
     cluster: str | None = None
+    is_anonymous: bool = False
+    """Whether it only reads: it is in no list of its cluster's nodes. A node that is registered stays so."""
 
 
 def identity_of(directory: str) -> Identity:
@@ -38,7 +40,7 @@ def identity_of(directory: str) -> Identity:
             return made
 
 
-def enter(directory: str, cluster: str | None = None) -> Identity:
+def enter(directory: str, cluster: str | None = None, *, is_anonymous: bool = False) -> Identity:
     """The node belongs to a cluster from now on, to a new one when none is named. It never changes it."""
     known = identity_of(directory)
     if known.cluster is not None:
@@ -46,11 +48,20 @@ def enter(directory: str, cluster: str | None = None) -> Identity:
             what = f"this node belongs to cluster {known.cluster}, not to {cluster}"
             raise TailraceError("relay.wrong_cluster", what, hint="join with a new node, or name another source")
         return known
-    entered = replace(known, cluster=cluster or str(uuid.uuid4()))
+    entered = replace(known, cluster=cluster or str(uuid.uuid4()), is_anonymous=is_anonymous)
     path = os.path.join(directory, NAME)
     with disk_errors("keeping a node's identity", path):
         _keep(path, entered)
     return entered
+
+
+def become_registered(directory: str) -> Identity:
+    """A node that only read is one of the cluster's nodes from now on."""
+    registered = replace(identity_of(directory), is_anonymous=False)
+    path = os.path.join(directory, NAME)
+    with disk_errors("keeping a node's identity", path):
+        _keep(path, registered)
+    return registered
 
 
 def _keep(path: str, identity: Identity) -> None:
@@ -60,10 +71,12 @@ def _keep(path: str, identity: Identity) -> None:
 def _decode(raw: bytes, path: str) -> Identity:
     try:
         told: dict[str, Any] = json.loads(raw)
-        node, cluster = told["node"], told["cluster"]
+        node, cluster, is_anonymous = told["node"], told["cluster"], told.get("is_anonymous", False)
         if not isinstance(node, int) or not 0 < node <= U64_MAX:
             raise ValueError("the node's number is none")
-        return Identity(NodeId(node), None if cluster is None else str(uuid.UUID(cluster)))
+        if not isinstance(is_anonymous, bool):
+            raise TypeError("whether it is anonymous is not said")
+        return Identity(NodeId(node), None if cluster is None else str(uuid.UUID(cluster)), is_anonymous)
     except (ValueError, KeyError, TypeError) as error:
         what = f"a node's identity cannot be read: {error}"
         raise TailraceError("log.corrupt", what, place=Place(path), hint="mend the file") from error

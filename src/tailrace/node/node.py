@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -16,20 +16,29 @@ from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.identity import identity_of as log_identity
 from tailrace.message import NodeId
+from tailrace.node.access import Access, Writes
+from tailrace.node.change import changed_batches
 from tailrace.node.form import NodeForm, NodeSpec, SourceForm
-from tailrace.node.identity import Identity, enter, identity_of
+from tailrace.node.identity import Identity, become_registered, enter, identity_of
 from tailrace.node.store import Store
-from tailrace.relay.applier import Applier, Progress, Source, State
-from tailrace.relay.flight import RelayServer
+from tailrace.relay.applier import Applier, Progress, Source, State, register
+from tailrace.relay.commit import Committer
+from tailrace.relay.copies import Copies
+from tailrace.relay.flight import Call, RelayServer, ask
+from tailrace.relay.holds import Held, anonymous_name
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
+from tailrace.relay.reading import Readings
+from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
+from tailrace.relay.subscription import PREFIX
 from tailrace.relay.vclock import Vclock
 
 POLL_S: Final = 0.05
 """How often the store is looked at for changes of its own."""
 _AGAIN_S: Final = 1.0
+_SWEEP_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class Peer:
     acknowledged: Vclock
     behind: int
     """Messages that it does not have yet."""
+    is_anonymous: bool = False
 
 
 class Node:
@@ -53,6 +63,9 @@ class Node:
         self._joining = threading.Lock()
         self._told: dict[str, str] = {}
         self.appliers: list[Applier] = []
+        self.store_error: TailraceError | None = None
+        """Why the store is not served, while it is not."""
+        self._access: Access | None = None
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
@@ -78,16 +91,62 @@ class Node:
 
     def peers(self) -> list[Peer]:
         found = dict(self._service.following)
-        return [Peer(NodeId(node), each.acknowledged, each.behind) for node, each in found.items()]
+        return [
+            Peer(NodeId(node), each.acknowledged, each.behind, each.name == anonymous_name(node))
+            for node, each in found.items()
+        ]
+
+    def held(self) -> list[Held]:
+        """The readers beside the cluster's nodes for which the log is kept."""
+        return self._service.holds.all()
 
     def progress(self) -> dict[str, Progress]:
         """By source."""
         return {applier.source.name: applier.progress for applier in self.appliers}
 
+    @property
+    def why_read_only(self) -> str | None:
+        """Why programs cannot write the store; None when they can."""
+        return None if self._access is None else self._access.why_closed
+
+    @property
+    def leader(self) -> tuple[int, NodeId]:
+        """The term, and who leads; 0 when nobody does."""
+        return self._journal.limbo.term, self._journal.limbo.leader
+
+    def promote(self) -> Promoted:
+        """Lead from now on, if enough sources agree."""
+        cluster = self.identity.cluster
+        if cluster is None:
+            raise TailraceError("relay.loading", "the node has not joined yet", hint="try again in a moment")
+        term = self._committer.promote(cluster, self._elect)
+        self._report(f"leads since term {term}")
+        return Promoted(term=term)
+
+    def commit(self, request: Commit) -> Committed:
+        """One synchronous transaction."""
+        if self._store is None:
+            what = "a node without a store does not know what its tables look like"
+            raise TailraceError("relay.no_snapshot", what, hint="commit at a node that has a `store`")
+        batches = changed_batches(request.changes, self._store.keys())
+        self._store.try_out(batches)
+        return Committed(lsn=self._committer.commit(batches, acks=request.acks, timeout_s=request.timeout_s))
+
+    def _elect(self, request: Elect) -> list[Elected]:
+        found = []
+        for applier in self.appliers:
+            with suppress(TailraceError), applier.source.client() as client:
+                token, timeout_s = applier.source.token, self._spec.form.synchronous.timeout
+                found += [Elected.read(said) for said in ask(client, Call.ELECT, request, token, timeout_s)]
+        return found
+
     def _open(self, opening: ExitStack) -> None:
         form = self._spec.form
         os.makedirs(form.data, exist_ok=True)
         identity = enter(form.data) if form.founder else identity_of(form.data)
+        if form.anonymous and identity.cluster is not None and not identity.is_anonymous:
+            what = "anonymous: this node is registered in its cluster, and stays so"
+            raise TailraceError("config.invalid", what, hint="take it away, or begin with a new `data`")
         log_path = os.path.join(form.data, "log")
         log = opening.enter_context(CommitLog.open(log_path, LogConfig(segment_bytes=form.segment_bytes)))
         self._journal = Journal(log, identity.node)
@@ -97,22 +156,38 @@ class Node:
         if self._store is not None:
             self._joins = Joins(self._journal, self._store, os.path.join(form.data, "joins"))
             opening.callback(self._joins.close)
-        self._service = Service(identity, self._journal, self._joins)
+        self._service = Service(identity, self._journal, self._joins, hold_s=form.anonymous_ttl)
+        self._committer = Committer(self._service, acks=form.synchronous.acks, timeout_s=form.synchronous.timeout)
+        if self._store is not None:
+            self._service.serve_pipelines(self._readings(self._store, opening))
         self._server = RelayServer(
             self._service,
             location=f"{'grpc+tls' if form.tls else 'grpc'}://{form.listen}",
             tokens={name: token.get_secret_value() for name, token in form.tokens.items()},
             heartbeat_s=form.heartbeat,
+            operator=None if form.operator is None else (form.operator.get_secret_value(), self),
             **_server_tls(form),
         )
         opening.callback(self._server.stop)
         for source in form.sources:
             self._follow(source, opening)
+        threading.Thread(target=self._committer.resume, name="tailrace-undecided", daemon=True).start()
+        self._begin(threading.Thread(target=self._tend_holds, name="tailrace-holds"), opening)
         if self._store is not None:
-            worker = threading.Thread(target=self._tend_store, name="tailrace-store", daemon=True)
-            worker.start()
-            opening.callback(worker.join)
-            opening.callback(self._stopping.set)
+            self._access = self._make_access(self._store)
+            self._access.settle()
+            self._begin(threading.Thread(target=self._tend_store, name="tailrace-store"), opening)
+
+    def _begin(self, worker: threading.Thread, opening: ExitStack) -> None:
+        worker.daemon = True
+        worker.start()
+        opening.callback(worker.join)
+        opening.callback(self._stopping.set)
+
+    def _readings(self, store: Store, opening: ExitStack) -> Readings:
+        copies = Copies(store, os.path.join(self._spec.form.data, "copies"))
+        opening.callback(copies.close)
+        return Readings(self._journal, self._service.consumers, self._service.holds, store, copies)
 
     def _open_store(self, opening: ExitStack) -> Store | None:
         spec = self._spec.store
@@ -124,7 +199,15 @@ class Node:
         if "pipeline" in type(reading).model_fields:
             reading = reading.model_copy(update={"pipeline": f"node {self._spec.form.node}"})
         namespace: re.Pattern[str] = spec.namespace
-        store = Store(reading, writing, self._journal, namespace, replaces=spec.replaces, policies=spec.policies)
+        store = Store(
+            reading,
+            writing,
+            self._journal,
+            namespace,
+            replaces=spec.replaces,
+            policies=spec.policies,
+            is_read_only=self._spec.form.anonymous,
+        )
         opening.callback(store.close)
         return store
 
@@ -144,22 +227,29 @@ class Node:
             heartbeat_s=self._spec.form.heartbeat,
             changed=lambda: self._tell(applier),
             join=self._join,
+            is_anonymous=self._spec.form.anonymous,
         )
         self.appliers.append(applier)
         applier.start()
         opening.callback(applier.stop)
 
     def _join(self, client: fl.FlightClient, source: Source, cluster: str) -> Identity:
-        """Join the cluster, once, through whichever source is there first."""
+        """Join the cluster, once, through whichever source is there first; register if it only read until now."""
+        is_anonymous = self._spec.form.anonymous
         with self._joining:
+            if self._service.identity.is_anonymous and not is_anonymous:
+                register(client, source, self._service.identity, self._journal.vclock, is_newcomer=True)
+                self._service.identity = become_registered(self._spec.form.data)
+                self._report("is registered in its cluster now")
             if self._service.identity.cluster is None:
                 directory = os.path.join(self._spec.form.data, "joining")
                 if self._store is None:
                     what = "a node without a store cannot join: there is no place for what the others have"
                     raise TailraceError("relay.no_snapshot", what, hint="give it a `store`")
                 self._report(f"joins the cluster of {source.name}")
-                Joining(source, self._service.identity, directory).run(client, self._journal, self._store)
-                self._service.identity = enter(self._spec.form.data, cluster)
+                joining = Joining(source, self._service.identity, directory, is_anonymous=is_anonymous)
+                joining.run(client, self._journal, self._store)
+                self._service.identity = enter(self._spec.form.data, cluster, is_anonymous=is_anonymous)
                 self._report(f"has joined cluster {cluster}")
             return self._service.identity
 
@@ -171,13 +261,48 @@ class Node:
                 if self._service.identity.cluster is not None:
                     store.capture()
                     store.apply()
-                if self._joins is not None:
-                    self._joins.forget_old()
+                    self._settle_access()
+                self.store_error = None
                 self._tell_once("store", "")
                 self._stopping.wait(POLL_S)
             except TailraceError as error:
+                self.store_error = error
                 self._tell_once("store", f"the store is not served: {error}")
                 self._stopping.wait(_AGAIN_S)
+
+    def _make_access(self, store: Store) -> Access:
+        form = self._spec.form
+        is_alone = form.founder and not any(name.startswith(PREFIX) for name in self._service.consumers.names())
+        quorum = len(form.sources) // 2 + 1 if form.quorum is None else form.quorum
+        return Access(
+            store,
+            quorum=0 if is_alone or not form.sources else quorum,
+            states=lambda: [applier.progress.state for applier in self.appliers],
+            refusal=self._why_read_only,
+        )
+
+    def _why_read_only(self) -> str | None:
+        if self._spec.form.writes is Writes.LEADER and not self._committer.is_leading:
+            return "only the leader is written (`writes: leader`)"
+        return None
+
+    def _settle_access(self) -> None:
+        if self._access is not None:
+            self._access.settle()
+            why = self._access.why_closed
+            if why is not None:
+                self._tell_once("access", f"the store is read-only: {why}")
+            elif self._told.get("access"):
+                self._tell_once("access", "the store can be written")
+
+    def _tend_holds(self) -> None:
+        """Let go of what nobody asks for any more."""
+        while not self._stopping.wait(min(_SWEEP_S, self._spec.form.anonymous_ttl / 4)):
+            try:
+                for name in self._service.sweep():
+                    self._report(f"the log is not kept any more for {name}, which was not heard of")
+            except TailraceError as error:
+                self._tell_once("holds", f"who reads the log cannot be looked at: {error}")
 
     def _tell(self, applier: Applier) -> None:
         progress = applier.progress

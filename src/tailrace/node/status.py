@@ -34,8 +34,13 @@ def told(node: Node) -> dict[str, Any]:
         "at_us": now(),
         "node": str(node.identity.node),
         "cluster": node.identity.cluster,
+        "is_anonymous": node.identity.is_anonymous,
         "vclock": node.vclock.encode(),
         "port": node.port,
+        "term": node.leader[0],
+        "leader": str(node.leader[1]) if node.leader[1] else None,
+        "read_only": node.why_read_only,
+        "store_error": None if node.store_error is None else node.store_error.encode(),
         "sources": {
             name: {
                 "state": progress.state.value,
@@ -48,9 +53,15 @@ def told(node: Node) -> dict[str, Any]:
             for name, progress in node.progress().items()
         },
         "peers": [
-            {"node": str(peer.node), "vclock": peer.acknowledged.encode(), "behind": peer.behind}
+            {
+                "node": str(peer.node),
+                "vclock": peer.acknowledged.encode(),
+                "behind": peer.behind,
+                "is_anonymous": peer.is_anonymous,
+            }
             for peer in node.peers()
         ],
+        "held": {held.name: held.age_s for held in node.held()},
     }
 
 
@@ -66,8 +77,12 @@ def read_status(directory: str) -> dict[str, Any]:
     except ValueError as error:
         what = f"what the node said cannot be read: {error}"
         raise TailraceError("log.corrupt", what, place=Place(path), hint="look again in a moment") from error
-    is_running = holder_of(os.path.join(directory, "log", WRITER_LOCK_NAME)) is not None
-    return {**found, "is_running": is_running, "age_s": max(0.0, (now() - found["at_us"]) / 1_000_000)}
+    return {**found, "is_running": is_running(directory), "age_s": max(0.0, (now() - found["at_us"]) / 1_000_000)}
+
+
+def is_running(directory: str) -> bool:
+    """Whether a node works with a data directory right now."""
+    return holder_of(os.path.join(directory, "log", WRITER_LOCK_NAME)) is not None
 
 
 def _behind(theirs: Mapping[Any, int], ours: Mapping[Any, int]) -> int:

@@ -82,6 +82,7 @@ class Store:
         *,
         replaces: bool = False,
         policies: Policies | None = None,
+        is_read_only: bool = False,
     ) -> None:
         if not isinstance(writing, StoreOptions):
             what = f"{writing.where()} cannot be the store of a node"
@@ -90,6 +91,9 @@ class Store:
         self._journal = journal
         self._namespace = namespace
         self._replaces = replaces
+        self._policies = policies or Policies()
+        self._is_read_only = is_read_only
+        self._where = writing.where()
         self._noted_s = time.monotonic()
         self._looked: Position | None = None
         """Up to here there is nothing that is not in the journal."""
@@ -103,7 +107,7 @@ class Store:
             consumers.register(CONSUMER, exist_ok=True)
             self._session = ConsumerSession(consumers, CONSUMER)
             opening.callback(self._session.close)
-            self._merger = Merger(self.storage, journal, namespace, self._session.resume_offset, policies or Policies())
+            self._merger = Merger(self.storage, journal, namespace, self._session.resume_offset, self._policies)
             self._begin()
             self._closing = opening.pop_all()
 
@@ -163,11 +167,14 @@ class Store:
         while pieces := self._pieces(upto):
             batches = [batch for piece in pieces for batch in self._reader.read_changes(piece)]
             end = {**self._over(upto), **(self._reader.reached() or {})}
-            if any(len(batch) for batch in batches):
+            changes = sum(len(batch) for batch in batches)
+            if changes and self._is_read_only:
+                raise _refused(self._where, changes)
+            if changes:
                 old, self._progress = self._progress, replace(self._progress, position=end)
                 self._journal.append_local(batches, [*bookmark(old, self._progress, now())])
                 self._noted_s = time.monotonic()
-                count += sum(len(batch) for batch in batches)
+                count += changes
             else:
                 self._note_position(end)  # what was there was not its own
             self._reader.forget(end)  # I2: it is in the journal
@@ -200,6 +207,41 @@ class Store:
                 return written
             self.capture()
         return 0  # others write all the time; the next turn tries again
+
+    def namespaces(self) -> list[str]:
+        """Of the tables that are replicated."""
+        return sorted(table.namespace for table in self.wanted_tables(self._reader))
+
+    def keys(self) -> dict[str, tuple[str, ...]]:
+        """By namespace: the columns that identify a row."""
+        return {table.namespace: table.key for table in self.wanted_tables(self._reader)}
+
+    def try_out(self, batches: Iterable[Batch]) -> None:
+        """See whether the database takes rows, without leaving any there."""
+        merger = Merger(self.storage, self._journal, self._namespace, self._journal.end, self._policies)
+        writer = self.storage.open_unnoted()
+        try:
+            for batch in batches:
+                merger.put(writer, _messages(batch, 0))
+        finally:
+            writer.close()
+
+    def close_to_users(self) -> None:
+        """From now on only the node writes the tables that are replicated."""
+        self.storage.close_to_users(self.namespaces())
+
+    def open_to_users(self) -> None:
+        self.storage.open_to_users()
+
+    def notice_tables(self) -> None:
+        """Changes of tables that are new, or have new columns, are noted from now on."""
+        with self._turn:
+            self._install()
+
+    def tables(self) -> list[Table]:
+        """The tables that are replicated, as they are now."""
+        with self._turn:
+            return self.wanted_tables(self._reader)
 
     def wanted_tables(self, reader: Reader) -> list[Table]:
         """The tables that are replicated."""
@@ -236,18 +278,27 @@ class Store:
         """Changes are noted from now on."""
         if self._progress.position is not None:
             check_position(self._reader, self._progress.position)
-        wanted = self.wanted_tables(self._reader)
-        self._reader.install(wanted)
-        self.storage.guard({table.namespace for table in wanted})
+        self._install()
         if self._progress.position is None:
             self._note_position(self._reader.position())
         self._reader.copied()
+
+    def _install(self) -> None:
+        wanted = self.wanted_tables(self._reader)
+        self._reader.install(wanted)
+        self.storage.forbid_untold({table.namespace for table in wanted})
 
     def _note_position(self, position: Position) -> None:
         """Changes are captured from here on."""
         old, self._progress = self._progress, replace(self._progress, position=position)
         self._journal.log.append(list(bookmark(old, self._progress, now())))
         self._noted_s = time.monotonic()
+
+
+def _refused(where: str, changes: int) -> TailraceError:
+    what = f"{changes} changes were made in {where}, which only follows others, so nobody would get them"
+    hint = "take away `anonymous: true`, and they go to all; or begin anew with empty tables and a new `data`"
+    return TailraceError("relay.read_only", what, hint=hint)
 
 
 def _messages(batch: Batch, first: int) -> Messages:

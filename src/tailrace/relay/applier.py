@@ -67,6 +67,7 @@ RETRIED: Final = {
     "relay.duplicate": State.LOADING,
     "relay.no_rights": State.LOADING,
     "relay.gap": State.LOADING,
+    "relay.anonymous": State.LOADING,
     "relay.join_lost": State.LOADING,
     "relay.conflict": State.LOADING,
     "source.unreachable": State.LOADING,
@@ -121,8 +122,10 @@ class Applier:
         heartbeat_s: float = HEARTBEAT_S,
         changed: Callable[[], None] = lambda: None,
         join: JoinCluster | None = None,
+        is_anonymous: bool = False,
     ) -> None:
         self.source = source
+        self._is_anonymous = is_anonymous
         self.progress = Progress()
         self._identity = identity
         self._journal = journal
@@ -173,7 +176,8 @@ class Applier:
                 raise TailraceError("relay.self", "the source is this node itself", hint="name another source")
             if ballot.is_loading or ballot.cluster is None:
                 raise TailraceError("relay.loading", "the source is not ready yet", hint="it is tried again")
-            if self._identity.cluster is None and self._join is not None:
+            is_outside = self._identity.cluster is None or self._identity.is_anonymous != self._is_anonymous
+            if is_outside and self._join is not None:
                 self._become(State.JOIN, None)
                 self._identity = self._join(client, self.source, ballot.cluster)
             if ballot.cluster != self._identity.cluster:
@@ -186,19 +190,18 @@ class Applier:
             except TailraceError as error:
                 if error.code != "relay.unknown_replica":
                     raise
-                self._register(client)
+                self._become(State.REGISTER, None)
+                register(client, self.source, self._identity, self._journal.vclock)
                 self._subscribe(client)
-
-    def _register(self, client: fl.FlightClient) -> None:
-        """Make the source keep its log for this node."""
-        self._become(State.REGISTER, None)
-        cluster = self._identity.cluster or ""
-        request = Register(node=self._identity.node, cluster=cluster, vclock=self._journal.vclock)
-        flight.ask(client, Call.REGISTER, request, self.source.token)
 
     def _subscribe(self, client: fl.FlightClient) -> None:
         since = self._journal.vclock
-        request = Subscribe(node=self._identity.node, cluster=self._identity.cluster or "", vclock=since)
+        request = Subscribe(
+            node=self._identity.node,
+            cluster=self._identity.cluster or "",
+            vclock=since,
+            is_anonymous=self._is_anonymous,
+        )
         reader = client.do_get(fl.Ticket(request.packed()), flight.options(self.source.token))
         self._reader = reader
         try:
@@ -247,6 +250,14 @@ class Applier:
     def _become(self, state: State, error: TailraceError | None) -> None:
         self.progress = replace(self.progress, state=state, error=error)
         self._changed()
+
+
+def register(
+    client: fl.FlightClient, source: Source, identity: Identity, vclock: Vclock, *, is_newcomer: bool = False
+) -> None:
+    """Make a source keep its log for this node."""
+    request = Register(node=identity.node, cluster=identity.cluster or "", vclock=vclock, is_newcomer=is_newcomer)
+    flight.ask(client, Call.REGISTER, request, source.token)
 
 
 class _Watchdog:

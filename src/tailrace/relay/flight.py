@@ -9,22 +9,28 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
+from tailrace.relay.inquiry import Range
 from tailrace.relay.paper import Paper
+from tailrace.relay.reading import answered
 from tailrace.relay.request import (
     Ack,
     Ballot,
     Chunk,
+    Commit,
+    Committed,
+    Elect,
     FinalRows,
     Finish,
     Heartbeat,
     Join,
+    Promoted,
     Register,
     Subscribe,
     read_wish,
@@ -36,6 +42,7 @@ HEARTBEAT_S: Final = 1.0
 SILENCE: Final = 4
 """A peer that was silent for so many heartbeats is gone."""
 _TOKEN: Final = "authorization"  # noqa: S105  the name of a header
+_OPERATOR: Final = "operator"
 _NOTHING: Final = pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA)
 
 
@@ -47,6 +54,19 @@ class Call(StrEnum):
     JOIN = "join"
     FINISH = "finish"
     REGISTER = "register"
+    ELECT = "elect"
+    PROMOTE = "promote"
+    COMMIT = "commit"
+
+
+class Operations(Protocol):
+    """What operators and applications can ask of a node."""
+
+    def promote(self) -> Promoted:
+        """Lead from now on."""
+
+    def commit(self, request: Commit) -> Committed:
+        """One synchronous transaction."""
 
 
 class RelayServer(fl.FlightServerBase):
@@ -62,10 +82,14 @@ class RelayServer(fl.FlightServerBase):
         location: str,
         tokens: Mapping[str, str],
         heartbeat_s: float = HEARTBEAT_S,
+        operator: tuple[str, Operations] | None = None,
         **tls: Any,
     ) -> None:
-        super().__init__(location, middleware={"peer": _WhoAsks(tokens)}, **tls)
+        """`operator` is what operators must say, and what they can ask then."""
+        known = {**tokens, **({} if operator is None else {_OPERATOR: operator[0]})}
+        super().__init__(location, middleware={"peer": _WhoAsks(known)}, **tls)
         self._service = service
+        self._operations = None if operator is None else operator[1]
         self._heartbeat_s = heartbeat_s
         self._stopping = threading.Event()
 
@@ -79,9 +103,13 @@ class RelayServer(fl.FlightServerBase):
             if action.type == Call.VOTE:
                 yield self._service.vote().packed()
                 return
-            self._check_peer(context)
+            peer = self._check_peer(context)
             said = action.body.to_pybytes()
             match action.type:
+                case Call.PROMOTE | Call.COMMIT:
+                    yield self._operate(peer, action.type, said).packed()
+                case Call.ELECT:
+                    yield self._service.elect(Elect.read(said)).packed()
                 case Call.ACK:
                     self._service.acknowledge(Ack.read(said))
                 case Call.JOIN:
@@ -91,8 +119,7 @@ class RelayServer(fl.FlightServerBase):
                 case Call.REGISTER:
                     self._service.register(Register.read(said))
                 case _:
-                    what = f"action {action.type[:40]!r} is unknown"
-                    raise TailraceError("relay.malformed", what, hint="use a newer release")
+                    yield from answered(self._service.readings, action.type, said)
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
         with told():
@@ -106,6 +133,8 @@ class RelayServer(fl.FlightServerBase):
                     yield from all_packed(self._service.chunk(wish))
                 case FinalRows() as wish:
                     yield from all_packed(self._service.final(wish))
+                case Range() as wish:
+                    yield from all_packed(self._service.readings().range(wish))
                 case Subscribe() as wish:
                     yield from self._serve(wish, context)
 
@@ -129,6 +158,12 @@ class RelayServer(fl.FlightServerBase):
     def _heartbeat(self) -> tuple[pa.RecordBatch, pa.Buffer]:
         beat = Heartbeat(vclock=self._service.journal.vclock)
         return _NOTHING, pa.py_buffer(beat.packed())
+
+    def _operate(self, peer: str, call: str, said: bytes) -> Paper:
+        if self._operations is None or peer != _OPERATOR:
+            what = "only operators may ask this"
+            raise TailraceError("relay.no_rights", what, hint="say what the node file has as `operator`")
+        return self._operations.promote() if call == Call.PROMOTE else self._operations.commit(Commit.read(said))
 
     def _check_peer(self, context: fl.ServerCallContext) -> str:
         found: Any = context.get_middleware("peer")
@@ -179,7 +214,9 @@ def vote(client: fl.FlightClient, timeout_s: float) -> Ballot:
         return Ballot.read(answer.body.to_pybytes())
 
 
-def ask(client: fl.FlightClient, call: Call, paper: Paper, token: str, timeout_s: float | None = None) -> list[bytes]:
+def ask(
+    client: fl.FlightClient, call: StrEnum, paper: Paper, token: str, timeout_s: float | None = None
+) -> list[bytes]:
     """What a node answers."""
     with our_errors():
         found = client.do_action(fl.Action(call, paper.packed()), options(token, timeout_s))

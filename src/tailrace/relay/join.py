@@ -5,6 +5,8 @@
 3. Chunks: pieces of the view's tables, in any order, several at a time, again after a cut. They do not change.
 4. Registration, in the log itself, so that all nodes know of the newcomer. The clock then: `stop`.
 5. The messages in (start, stop], its own among them; the clock then: `current`, which may be further.
+
+One that only reads is not registered, and has no step 5: it follows from `start` on.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -82,9 +84,7 @@ class Joins:
         os.makedirs(directory)
         view = self._store.view(directory)
         try:
-            with closing(view.reader()) as reader:
-                tables = self._store.wanted_tables(reader)
-                pieces = [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
+            pieces = pieces_of(self._store, view)
         except BaseException:
             view.close()
             raise
@@ -98,13 +98,13 @@ class Joins:
     def chunk(self, name: str, number: int) -> Iterator[list[Frame]]:
         """The rows of one chunk."""
         session = self._find(name)
+        if session.is_anonymous and session.stop is not None:
+            raise join_lost()
         if not 0 <= number < session.chunks:
-            what = f"there is no chunk {number}, only {session.chunks}"
-            raise malformed(what)
-        for batch in self._batches(session, number):
-            for part in batch.pieces():
-                session.seen_s = time.monotonic()
-                yield [encode_frame(part, Codec.LZ4)]
+            raise malformed(f"there is no chunk {number}, only {session.chunks}")
+        for frame in frames_of(self._batches(session, number)):
+            session.seen_s = time.monotonic()
+            yield [frame]
 
     def register(self, name: str) -> Registered:
         """Step 4, once; asked again it gives the same answer."""
@@ -112,8 +112,10 @@ class Joins:
         with self._lock:
             if session.stop is None:
                 if not session.is_anonymous:
-                    self._journal.append_local(batches_of([_member(session.node)]))
+                    note_member(self._journal, session.node)
                 session.stop = self._journal.vclock
+        if session.is_anonymous:
+            shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)  # it has all of the view
         return Registered(vclock=session.stop)
 
     def final(self, name: str) -> Iterator[list[Frame]]:
@@ -158,19 +160,41 @@ class Joins:
         if number == len(session.pieces):
             yield from session.view.versions()
             return
-        namespace, piece = session.pieces[number]
-        with closing(session.view.reader()) as reader:
-            yield from reader.read_copy(namespace, piece)
+        yield from rows_of(session.view, *session.pieces[number])
 
     def _find(self, name: str) -> _Session:
         with self._lock:
             session = self._sessions.get(name)
         if session is None:
-            what = "this join is not known here (any more)"
-            raise TailraceError("relay.join_lost", what, hint="begin again; it does so by itself")
+            raise join_lost()
         session.seen_s = time.monotonic()
         return session
 
 
-def _member(node: NodeId) -> Message:
-    return Message(Op.INSERT, now(), CLUSTER, {"json": json.dumps({"node": str(node)})})
+def note_member(journal: Journal, node: NodeId) -> None:
+    """Let all nodes know that a node belongs to the cluster."""
+    journal.append_local(batches_of([Message(Op.INSERT, now(), CLUSTER, {"json": json.dumps({"node": str(node)})})]))
+
+
+def pieces_of(store: Store, view: View) -> list[tuple[str, Any]]:
+    """All rows of a view: pieces, each with its namespace, those of one namespace side by side."""
+    with closing(view.reader()) as reader:
+        tables = store.wanted_tables(reader)
+        return [(table.namespace, piece) for table in tables for piece in reader.plan_copy(table)]
+
+
+def rows_of(view: View, namespace: str, piece: Any) -> Iterator[Batch]:
+    with closing(view.reader()) as reader:
+        yield from reader.read_copy(namespace, piece)
+
+
+def frames_of(batches: Iterable[Batch]) -> Iterator[Frame]:
+    """Rows as they travel."""
+    for batch in batches:
+        for part in batch.pieces():
+            yield encode_frame(part, Codec.LZ4)
+
+
+def join_lost() -> TailraceError:
+    what = "this join is not known here (any more)"
+    return TailraceError("relay.join_lost", what, hint="begin again; it does so by itself")

@@ -42,10 +42,11 @@ _SESSION: Final = "session.json"
 class Joining:
     """One attempt to join. What it has fetched is kept in a directory for the next."""
 
-    def __init__(self, source: Source, identity: Identity, directory: str) -> None:
+    def __init__(self, source: Source, identity: Identity, directory: str, *, is_anonymous: bool = False) -> None:
         self._source = source
         self._identity = identity
         self._directory = directory
+        self._is_anonymous = is_anonymous
 
     def run(self, client: fl.FlightClient, journal: Journal, store: Store) -> None:
         """Everything, up to the moment from which changes are followed."""
@@ -54,7 +55,7 @@ class Joining:
             self._fetch(client, joined)
             answer = self._ask(client, Call.FINISH, Finish(session=joined.session))
             registered = Registered.read(answer)
-            final = list(self._groups(client, FinalRows(session=joined.session)))
+            final = [] if self._is_anonymous else list(self._groups(client, FinalRows(session=joined.session)))
         except TailraceError as error:
             if error.code == "relay.join_lost":
                 self._forget()
@@ -64,7 +65,7 @@ class Joining:
         journal.begin_at(joined.vclock, limbo)
         for group in final:
             journal.append_group(group)
-        if not registered.vclock <= journal.vclock:
+        if not self._is_anonymous and not registered.vclock <= journal.vclock:
             what = f"the source promised messages up to {registered.vclock}, and sent those up to {journal.vclock}"
             raise malformed(what)
         self._forget()
@@ -72,13 +73,16 @@ class Joining:
     def _begin(self, client: fl.FlightClient) -> Joined:
         self._forget()
         os.makedirs(self._directory)
-        joined = Joined.read(self._ask(client, Call.JOIN, Join(node=self._identity.node)))
+        joined = Joined.read(self._ask(client, Call.JOIN, self._wish()))
         noted = {"source": self._source.location, "joined": joined.packed().decode()}
         path = os.path.join(self._directory, _SESSION)
         with open(f"{path}.new", "w", encoding="utf-8") as stream:
             json.dump(noted, stream)
         os.replace(f"{path}.new", path)
         return joined
+
+    def _wish(self) -> Join:
+        return Join(node=self._identity.node, is_anonymous=self._is_anonymous)
 
     def _resumed(self) -> Joined | None:
         """The join that was cut, if it was from the same source."""

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tailrace.errors import TailraceError
 from tailrace.message import NodeId
+from tailrace.relay.inquiry import Range
 from tailrace.relay.paper import Clock, ClusterId, Node, Paper, SessionName
 
 VERSION: Final = 2
@@ -91,6 +92,8 @@ class Register(Paper):
     node: Node
     cluster: ClusterId
     vclock: Clock
+    is_newcomer: bool = False
+    """Whether it only read until now: then all nodes are to know of it."""
 
 
 class Registered(Paper):
@@ -183,9 +186,12 @@ class Promoted(Paper):
     term: Term
 
 
-def read_wish(raw: bytes) -> Subscribe | Chunk | FinalRows:
+Rows = Subscribe | Chunk | FinalRows | Range
+
+
+def read_wish(raw: bytes) -> Rows:
     """Which rows a peer wants."""
-    kinds: tuple[type[Subscribe | Chunk | FinalRows], ...] = (Chunk, FinalRows)
+    kinds: tuple[type[Rows], ...] = (Chunk, FinalRows, Range)
     for kind in kinds:
         try:
             return kind.read(raw)

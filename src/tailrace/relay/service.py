@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tailrace.errors import TailraceError
+from tailrace.limits import HOLD_S
 from tailrace.log.consumers import Consumers
 from tailrace.message import Lsn, NodeId
 from tailrace.namespace import namespace_pattern
-from tailrace.relay.outgoing import Frame, Wish, first_missing
+from tailrace.relay.holds import Holds, anonymous_name
+from tailrace.relay.join import note_member
+from tailrace.relay.outgoing import Frame, Wish, check_covered, first_missing
 from tailrace.relay.request import (
     Ack,
     Ballot,
@@ -36,17 +39,22 @@ if TYPE_CHECKING:
     from tailrace.node.identity import Identity
     from tailrace.relay.join import Joins
     from tailrace.relay.journal import Journal
+    from tailrace.relay.reading import Readings
     from tailrace.relay.vclock import Vclock
 
 
 class Service:
     """One node's log, open to peers."""
 
-    def __init__(self, identity: Identity, journal: Journal, joins: Joins | None = None) -> None:
+    def __init__(
+        self, identity: Identity, journal: Journal, joins: Joins | None = None, *, hold_s: float = HOLD_S
+    ) -> None:
         self.identity = identity
         self.journal = journal
         self._joins = joins
+        self._readings: Readings | None = None
         self.consumers = Consumers(journal.log.directory)
+        self.holds = Holds(self.consumers, hold_s)
         self.is_loading = False
         self.following: dict[int, Subscription] = {}
         """The peers that follow now."""
@@ -68,8 +76,8 @@ class Service:
     @contextmanager
     def subscribe(self, request: Subscribe) -> Iterator[tuple[Subscribed, Subscription]]:
         """One peer that follows, for as long as the body lasts."""
-        cluster = self._check_peer(request.node, request.cluster)
-        name = consumer_name(request.node)
+        cluster = self._check_peer(request.node, request.cluster, is_anonymous=request.is_anonymous)
+        name = self._hold_of_anonymous(request) if request.is_anonymous else consumer_name(request.node)
         if name not in self.consumers.names():
             what = f"replica {request.node} is not registered here"
             raise TailraceError("relay.unknown_replica", what, hint="register first")
@@ -92,12 +100,39 @@ class Service:
         self._ready()
         if request.node == self.identity.node:
             raise TailraceError("relay.self", "a node cannot join itself", hint="name another source")
+        self._check_registers(is_anonymous=request.is_anonymous)
         joins = self._joining()
-        self.keep_for(request.node)
+        if request.is_anonymous:
+            self.holds.keep(anonymous_name(request.node), self.journal.end)
+        else:
+            self.keep_for(request.node)
         return joins.begin(request)
 
     def chunk(self, request: Chunk) -> Iterator[list[Frame]]:
+        if self._readings is not None and self._readings.copies.has(request.session):
+            return self._readings.chunk(request)
         return self._joining().chunk(request.session, request.chunk)
+
+    def serve_pipelines(self, readings: Readings) -> None:
+        """From now on pipelines may read this node."""
+        self._readings = readings
+
+    def readings(self) -> Readings:
+        """What pipelines may ask."""
+        self._ready()
+        if self._readings is None:
+            what = "this node has no store, so no pipeline can read it"
+            raise TailraceError("relay.no_snapshot", what, hint="read a node that has one")
+        return self._readings
+
+    def sweep(self) -> list[str]:
+        """Let go of what nobody asks for any more; says for whom the log is not kept from now on."""
+        gone = self.holds.sweep()
+        if self._joins is not None:
+            self._joins.forget_old()
+        if self._readings is not None:
+            self._readings.forget_old()
+        return gone
 
     def finish(self, request: Finish) -> Registered:
         """A newcomer has all rows of the view."""
@@ -133,20 +168,47 @@ class Service:
     def register(self, request: Register) -> None:
         """A node that joined elsewhere will follow: the log is kept for it from what it does not have."""
         self._check_peer(request.node, request.cluster)
+        is_known = consumer_name(request.node) in self.consumers.names()
         self.keep_for(request.node, request.vclock)
+        if request.is_newcomer and not is_known:
+            try:
+                check_covered(self.journal.view, request.vclock, self.journal.vclock)
+            except TailraceError:
+                self.consumers.delete(consumer_name(request.node), "it lacks what is not in the log any more")
+                raise
+            note_member(self.journal, NodeId(request.node))
+        self.holds.release(anonymous_name(request.node), "it is registered")
 
     def keep_for(self, node: int, vclock: Vclock | None = None) -> None:
         """From now on the log is kept for this replica, from a clock on or from now."""
         start = self.journal.end if vclock is None else first_missing(self.journal.view, vclock)
         self.consumers.register(consumer_name(node), start=start, exist_ok=True)
 
-    def _check_peer(self, node: int, theirs: str) -> str:
+    def _hold_of_anonymous(self, request: Subscribe) -> str:
+        """The log is kept for a replica that only reads from what it does not have, if all of that is there."""
+        name = anonymous_name(request.node)
+        if request.node not in self._connected:
+            self.holds.keep(name, first_missing(self.journal.view, request.vclock))
+        try:
+            check_covered(self.journal.view, request.vclock, self.journal.vclock)
+        except TailraceError:
+            self.holds.release(name, "it lacks what is not in the log any more")
+            raise
+        return name
+
+    def _check_registers(self, *, is_anonymous: bool) -> None:
+        if self.identity.is_anonymous and not is_anonymous:
+            what = "this node only reads: its cluster does not know it, so no other node of it can follow"
+            raise TailraceError("relay.anonymous", what, hint="follow one that is registered, or say `anonymous: true`")
+
+    def _check_peer(self, node: int, theirs: str, *, is_anonymous: bool = False) -> str:
         cluster = self._ready()
         if node == self.identity.node:
             raise TailraceError("relay.self", "a node cannot follow itself", hint="name another source")
         if theirs != cluster:
             what = f"the peer belongs to cluster {theirs}, this node to {cluster}"
             raise TailraceError("relay.wrong_cluster", what, hint="name a source of the same cluster")
+        self._check_registers(is_anonymous=is_anonymous)
         return cluster
 
     def _joining(self) -> Joins:

@@ -48,6 +48,7 @@ class Subscription:
         """How far the node was when the peer came: with this it is as far as its source was then."""
         self.acknowledged = vclock
         self.acknowledged_s = time.monotonic()
+        self.name = name
         self._journal = journal
         self._session = ConsumerSession(consumers, name)
         try:

@@ -17,7 +17,7 @@ from tailrace.relay.limbo import Limbo, control_in
 from tailrace.relay.names import SYNCHRO
 
 NAME: Final = "term.json"
-_CONTROLS: Final = Selection(namespace=re.compile(f"^{re.escape(SYNCHRO)}$"))
+CONTROLS: Final = Selection(namespace=re.compile(f"^{re.escape(SYNCHRO)}$"))
 
 
 class Terms:
@@ -33,11 +33,11 @@ class Terms:
     def limbo(self, view: LogView) -> Limbo:
         """What is undecided at the end of a log."""
         limbo = Limbo()
-        cursor = Cursor(view, view.bases()[0], _CONTROLS)
+        cursor = Cursor(view, view.bases()[0], CONTROLS)
         for frame in cursor.advance(view.head().next_offset):
             head = frame.head
             control = control_in(frame.rows())
-            limbo, _ = limbo.after(control, head.origin, _last_lsn(view, head.offset), head.offset)
+            limbo, _ = limbo.after(control, head.origin, last_lsn(view, head.offset), head.offset)
         cursor.close()
         return limbo if limbo.term >= self._kept.term else self._kept
 
@@ -71,7 +71,7 @@ class Terms:
                 raise TailraceError("log.corrupt", what, place=Place(self._path), hint="mend the file") from error
 
 
-def _last_lsn(view: LogView, offset: Offset) -> Lsn:
+def last_lsn(view: LogView, offset: Offset) -> Lsn:
     """Of the group that begins at an offset."""
     last = Lsn(0)
     for head in view.heads(offset):

@@ -30,7 +30,8 @@ def packed(group: list[Frame]) -> Iterator[pa.RecordBatch]:
     rows: list[bytes] = []
     size = 0
     for number, (head, body) in enumerate(group, 1):
-        _, encoded = place_head(head, offset=head.offset, closes_group=number == len(group))
+        is_last = number == len(group)
+        _, encoded = place_head(head, offset=head.offset, closes_group=is_last, durable=head.durable)
         rows.append(b"".join((encoded, body)))
         size += len(rows[-1])
         if size >= _BATCH_BYTES or number == len(group):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from tailrace.adaptor.postgres import sql, storesql
-from tailrace.adaptor.postgres.catalog import all_tables, load_kinds
+from tailrace.adaptor.postgres.catalog import TableInfo, all_tables, load_kinds
 from tailrace.adaptor.postgres.conflicts import all_conflicts, resolve
 from tailrace.adaptor.postgres.copying import is_gone, view_lost
 from tailrace.adaptor.postgres.nodewriter import PostgresNodeWriter, Touched
@@ -78,6 +79,8 @@ class PostgresStorage:
     creates: bool
     as_replica: bool
     in_order: bool
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    """Whoever has it has the connection that writes."""
     _writing: psycopg.Connection[Any] | None = None
     _looking: PostgresReader | None = None
     _kinds: Kinds | None = None
@@ -88,6 +91,7 @@ class PostgresStorage:
             self.consumer,
             self.keys,
             lend=self._lent,
+            give_back=self._turn.release,
             collides=self._collides,
             kinds=self._all_kinds,
             creates=self.creates,
@@ -105,18 +109,28 @@ class PostgresStorage:
         with self.server.session() as connection, connection.transaction():
             resolve(connection, conflict.id, keep, load_kinds(connection, Choices()))
 
-    def guard(self, namespaces: Collection[str]) -> None:
+    def forbid_untold(self, namespaces: Collection[str]) -> None:
         """`TRUNCATE` is refused: its rows are told nowhere, so other nodes would keep them."""
         with self.server.session() as connection:
-            kinds = load_kinds(connection, Choices())
-            found = [table for table in all_tables(connection, kinds) if table.namespace in namespaces]
-            forbidden = {oid for (oid,) in connection.execute(storesql.FORBIDDEN)}
-            missing = [table for table in found if table.oid not in forbidden]
+            missing = _without(connection, namespaces, storesql.NO_TRUNCATE)
             if missing:
                 for statement in (*storesql.PREPARE_STORE, storesql.FORBID_TRUNCATE):
                     connection.execute(statement)
             for table in missing:
                 connection.execute(storesql.forbid_truncate(table.schema, table.name))
+
+    def close_to_users(self, namespaces: Collection[str]) -> None:
+        with self.server.session() as connection, connection.transaction():
+            for statement in (*storesql.PREPARE_STORE, *storesql.GUARD):
+                connection.execute(statement)
+            for table in _without(connection, namespaces, storesql.READ_ONLY):
+                connection.execute(storesql.close_table(table.schema, table.name))
+            connection.execute(storesql.SET_GUARD, (True, True))
+
+    def open_to_users(self) -> None:
+        with self.server.session() as connection:
+            if connection.execute(storesql.HAS_GUARD).fetchone() == (True,):
+                connection.execute(storesql.SET_GUARD, (False, False))
 
     def view(self, _directory: str) -> PostgresView:
         """1. Keep the tables as they are, 2. take a snapshot whose place among the changes is known, 3. hold it without
@@ -154,7 +168,16 @@ class PostgresStorage:
         return Slot(self.reading.server(), name).create(is_temporary=True, lock_ms=_VIEW_LOCK_MS)
 
     def _lent(self) -> psycopg.Connection[Any]:
-        """The connection that writes, made ready when it is new."""
+        """The connection that writes, for one writer at a time."""
+        self._turn.acquire()
+        try:
+            return self._ready()
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def _ready(self) -> psycopg.Connection[Any]:
+        """Made ready when it is new."""
         if self._writing is None or self._writing.closed:
             self._writing = self._kinds = None
             made = self.server.connect()
@@ -163,6 +186,7 @@ class PostgresStorage:
                     for statement in storesql.PREPARE_STORE:
                         made.execute(statement)
                     made.execute(sql.lock_timeout(_LOCK_MS))
+                    made.execute(storesql.IS_NODE)
                     if self.as_replica:
                         made.execute("SET session_replication_role = replica")
                     take_origin(made, self.reading.slot_name)
@@ -176,7 +200,7 @@ class PostgresStorage:
     def _all_kinds(self) -> Kinds:
         """The types of the database, as they were when the connection was made."""
         if self._kinds is None:
-            self._kinds = load_kinds(self._lent(), Choices())
+            self._kinds = load_kinds(self._ready(), Choices())
         return self._kinds
 
     def _collides(self, position: Position, touched: Touched) -> bool:
@@ -199,3 +223,10 @@ class PostgresStorage:
         if not key or not set(messages.ops().to_pylist()) <= {int(op) for op in DELIVERED}:
             return True
         return any(not known.isdisjoint(keys) for keys in keys_of(messages, key))
+
+
+def _without(connection: psycopg.Connection[Any], namespaces: Collection[str], trigger: str) -> list[TableInfo]:
+    """The tables of these namespaces that lack one of our triggers."""
+    found = all_tables(connection, load_kinds(connection, Choices()))
+    known = {oid for (oid,) in connection.execute(storesql.TRIGGERS, (trigger,))}
+    return [table for table in found if table.namespace in namespaces and table.oid not in known]

@@ -69,7 +69,30 @@ FORBID_TRUNCATE: Final = """
         USING ERRCODE = 'feature_not_supported', HINT = 'DELETE FROM it instead';
     END $$
 """
-FORBIDDEN: Final = "SELECT tgrelid::int8 FROM pg_trigger WHERE tgname = 'tailrace_no_truncate'"
+TRIGGERS: Final = "SELECT tgrelid::int8 FROM pg_trigger WHERE tgname = %s"
+NO_TRUNCATE: Final = "tailrace_no_truncate"
+READ_ONLY: Final = "tailrace_read_only"
+GUARD: Final = (
+    "CREATE TABLE IF NOT EXISTS tailrace.tailrace_guard (closed boolean NOT NULL)",
+    "INSERT INTO tailrace.tailrace_guard SELECT true WHERE NOT EXISTS (SELECT FROM tailrace.tailrace_guard)",
+    """
+    CREATE OR REPLACE FUNCTION tailrace.tailrace_read_only() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
+    BEGIN
+        IF (SELECT closed FROM tailrace.tailrace_guard)
+            AND current_setting('tailrace.is_node', true) IS DISTINCT FROM 'on'
+        THEN
+            RAISE EXCEPTION 'this node is read-only now; tailrace node status says why'
+            USING ERRCODE = 'read_only_sql_transaction';
+        END IF;
+        RETURN NULL;
+    END $$
+    """,
+)
+HAS_GUARD: Final = "SELECT to_regclass('tailrace.tailrace_guard') IS NOT NULL"
+SET_GUARD: Final = "UPDATE tailrace.tailrace_guard SET closed = %s WHERE closed <> %s"
+IS_NODE: Final = "SET tailrace.is_node = 'on'"
+"""What a session says that passes the guard."""
 
 BEGIN_VIEW: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 EXPORT_SNAPSHOT: Final = "SELECT pg_export_snapshot()"
@@ -91,6 +114,13 @@ def forbid_truncate(schema: str, table: str) -> sql.Composed:
     """A table whose rows can only be deleted."""
     head = sql.SQL("CREATE TRIGGER tailrace_no_truncate BEFORE TRUNCATE ON {} EXECUTE FUNCTION {}")
     return head.format(sql.Identifier(schema, table), sql.SQL("tailrace.tailrace_no_truncate()"))
+
+
+def close_table(schema: str, table: str) -> sql.Composed:
+    """A table that the guard is asked about before each statement."""
+    head = sql.SQL("CREATE TRIGGER {} BEFORE INSERT OR UPDATE OR DELETE ON {} EXECUTE FUNCTION {}")
+    place = sql.Identifier(schema, table)
+    return head.format(sql.Identifier(READ_ONLY), place, sql.SQL("tailrace.tailrace_read_only()"))
 
 
 def only_ours(target: sql.Composable) -> sql.Composed:

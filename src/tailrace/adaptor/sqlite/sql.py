@@ -234,6 +234,20 @@ NAMESAKE: Final = """SELECT namespace FROM tailrace_applied
 # What the store of a node has beside its tables.
 
 NODE_TABLE: Final = "CREATE TABLE IF NOT EXISTS tailrace_node(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
+GUARD_TABLE: Final = "CREATE TABLE tailrace_guard(closed INTEGER NOT NULL)"
+READ_ONLY: Final = "this node is read-only now; tailrace node status says why"
+
+
+def guard(named: str, event: str, table: str) -> str:
+    """A trigger that lets nothing through while the guard is closed."""
+    raised = f"SELECT RAISE(ABORT, '{READ_ONLY}')"
+    when = "WHEN (SELECT closed FROM tailrace_guard)"
+    return (
+        f"CREATE TRIGGER IF NOT EXISTS {name(named)} BEFORE {event} ON {name(table)} FOR EACH ROW {when} "
+        f"BEGIN {raised}; END"
+    )
+
+
 REMEMBER: Final = "INSERT INTO tailrace_node VALUES (?, ?) ON CONFLICT(name) DO UPDATE SET value = excluded.value"
 RECALL: Final = "SELECT value FROM tailrace_node WHERE name = ?"
 

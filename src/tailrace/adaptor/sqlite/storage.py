@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace.adaptor.sqlite import guard
 from tailrace.adaptor.sqlite.conflicts import all_conflicts, resolve
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
@@ -54,8 +55,16 @@ class SqliteStorage:
     def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
         return self.keys.get(namespace, key)
 
-    def guard(self, _namespaces: Collection[str]) -> None:
+    def forbid_untold(self, _namespaces: Collection[str]) -> None:
         """All that can happen to rows is noted."""
+
+    def close_to_users(self, namespaces: Collection[str]) -> None:
+        with self.database.writing() as connection:
+            guard.close(connection, [table_name(namespace) for namespace in namespaces])
+
+    def open_to_users(self) -> None:
+        with self.database.writing() as connection:
+            guard.open_again(connection)
 
     def conflicts(self) -> list[Conflict]:
         with self.database.reading() as connection:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.adaptor.binding import bindable
-from tailrace.adaptor.sqlite import conflicts, sql, target
+from tailrace.adaptor.sqlite import conflicts, guard, sql, target
 from tailrace.adaptor.sqlite.binding import as_json
 from tailrace.adaptor.sqlite.catalog import OURS, SCHEMA
 from tailrace.adaptor.sqlite.database import Database
@@ -49,6 +49,8 @@ class SqliteWriter:
         self._unnoted = unnoted
         self._noted_before: int | None = None
         """The last number of the changelog before this transaction, when there is a changelog."""
+        self._is_guarded = False
+        """Whether others cannot write now: this transaction can, and leaves it so."""
         self._connection: sqlite3.Connection | None = None
         self._destinations: dict[str, Destination] = {}
         self._written: dict[str, str] = {}
@@ -192,6 +194,8 @@ class SqliteWriter:
                 connection.execute(sql.APPLY, (self._consumer, namespace, table, upto))
             if self._noted_before is not None:  # nobody else can have written since: SQLite has one writer at a time
                 connection.execute(sql.FORGET_SINCE, (self._noted_before,))
+            if self._is_guarded:
+                guard.set_closed(connection, True)
             connection.execute("COMMIT")
         self._written.clear()
 
@@ -219,6 +223,9 @@ class SqliteWriter:
                 self._connection.execute("BEGIN IMMEDIATE")
                 self._connection.execute(sql.APPLIED_TABLE)
                 self._noted_before = _last_noted(self._connection) if self._unnoted else None
+                self._is_guarded = self._unnoted and guard.is_closed(self._connection)
+                if self._is_guarded:
+                    guard.open_again(self._connection)
         return self._connection
 
     def _open(self) -> sqlite3.Connection:

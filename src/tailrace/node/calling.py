@@ -1,0 +1,75 @@
+"""Calling a node that runs on this machine, with what its file says."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.flight as fl
+from pydantic import TypeAdapter, ValidationError
+
+from tailrace.errors import TailraceError
+from tailrace.node.form import NodeSpec
+from tailrace.relay.flight import Call, ask
+from tailrace.relay.paper import BYTES_MAX, Paper
+from tailrace.relay.request import Change
+
+if TYPE_CHECKING:
+    from tailrace.node.form import NodeForm
+
+_SECONDS: Final = 3700.0
+"""Longer than a transaction may take."""
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  an address that somebody else gave
+
+
+def call(spec: NodeSpec, what: Call, paper: Paper) -> bytes:
+    """Ask the node as an operator."""
+    form = spec.form
+    if form.operator is None:
+        raise TailraceError("relay.no_rights", "the node file has no `operator`", hint="add one, and restart the node")
+    with _client(form) as client:
+        (answer,) = ask(client, what, paper, form.operator.get_secret_value(), _SECONDS)
+        return answer
+
+
+def read_changes(path: str) -> list[Change]:
+    """Changes, one a line, from a file or from stdin."""
+    try:
+        if path == "-":
+            raw = sys.stdin.buffer.read(BYTES_MAX + 1)
+        else:
+            with open(path, "rb") as stream:
+                raw = stream.read(BYTES_MAX + 1)
+    except OSError as error:
+        what = f"{path} cannot be read: {error.strerror}"
+        raise TailraceError("input.invalid", what, hint="name a file with one change a line") from None
+    if len(raw) > BYTES_MAX:
+        what = f"{path} has more than {BYTES_MAX} bytes, too much for one transaction"
+        raise TailraceError("input.invalid", what, hint="commit it in several parts")
+    change = TypeAdapter(Change)
+    made = []
+    for number, line in enumerate(raw.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            made.append(change.validate_json(line))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            what = f"{path}, line {number}: {where}: {first['msg']}"
+            hint = 'write lines like {"op": "insert", "namespace": "main.t", "data": {"id": 1}}'
+            raise TailraceError("input.invalid", what, hint=hint) from error
+    if not made:
+        raise TailraceError("input.invalid", f"{path} has no changes", hint="write one a line")
+    return made
+
+
+def _client(form: NodeForm) -> fl.FlightClient:
+    host, _, port = form.listen.rpartition(":")
+    address = f"{_ANYWHERE.get(host, host)}:{port}"
+    if form.tls is None:
+        return fl.FlightClient(f"grpc://{address}")
+    with open(form.tls.certificate, "rb") as certificate, open(form.tls.key, "rb") as key:
+        shown: Any = {"cert_chain": certificate.read(), "private_key": key.read()} if form.tls.clients else {}
+    # the node is this machine's own, and its certificate is for the name under which others reach it
+    return fl.FlightClient(f"grpc+tls://{address}", disable_server_verification=True, **shown)

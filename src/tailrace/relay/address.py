@@ -1,0 +1,26 @@
+"""Where a node listens."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
+
+PORT: Final = 4700
+
+
+def _address(value: str) -> str:
+    parts = urlsplit(value if "//" in value else f"//{value}")
+    if parts.scheme not in ("", "grpc", "grpc+tls") or not parts.hostname or parts.path or parts.username:
+        raise ValueError("should be host:port")
+    try:
+        port = parts.port if parts.port is not None else PORT
+    except ValueError:
+        raise ValueError("the port is none") from None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{host}:{port}"
+
+
+Address = Annotated[str, AfterValidator(_address)]
+"""Where a node listens: `127.0.0.1:4700`."""
