@@ -23,6 +23,12 @@ from tests.relay.nodes import wait_for
 from tests.servers.postgres import PostgresServer
 
 ROWS = 40
+_NOT_DONE = (
+    psycopg.OperationalError,
+    psycopg.errors.ReadOnlySqlTransaction,  # the node is not in sync yet
+    psycopg.errors.UniqueViolation,
+    sqlite3.IntegrityError,
+)
 NAMES = ("a", "b", "c")
 
 
@@ -63,7 +69,7 @@ def write_until(over: threading.Event, node: NodeProcess, seed: int) -> None:
     number = 0
     while not over.wait(chosen.random() / 20):
         number += 1
-        with suppress(psycopg.OperationalError, psycopg.errors.UniqueViolation, sqlite3.IntegrityError):
+        with suppress(*_NOT_DONE):
             node.run(*change(chosen, f"{node.name} {seed} {number}", ROWS))
 
 

@@ -28,7 +28,8 @@ from tailrace.log.selection import EVERYTHING
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
-from tailrace.node.merging import LIMBO, Merger, NodeView, StoreOptions, VersionRow
+from tailrace.node.contract import NodeView, StoreOptions, VersionRow
+from tailrace.node.merging import LIMBO, Merger
 from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import SYNCHRO, VERSIONS
 from tailrace.relay.vclock import Vclock
@@ -106,7 +107,7 @@ class Store:
             consumers.register(CONSUMER, exist_ok=True)
             self._session = ConsumerSession(consumers, CONSUMER)
             opening.callback(self._session.close)
-            self._merger = Merger(self.storage, journal, namespace, self._session.resume_offset, policies or Policies())
+            self._merger = Merger(self.storage, journal, namespace, self._session.resume_offset, self._policies)
             self._begin()
             self._closing = opening.pop_all()
 
@@ -171,13 +172,14 @@ class Store:
         while pieces := self._pieces(upto):
             batches = [batch for piece in pieces for batch in self._reader.read_changes(piece)]
             end = {**self._over(upto), **(self._reader.reached() or {})}
-            if any(len(batch) for batch in batches):
-                if self._is_read_only:
-                    raise _refused(self._where, sum(len(batch) for batch in batches))
+            changes = sum(len(batch) for batch in batches)
+            if changes and self._is_read_only:
+                raise _refused(self._where, changes)
+            if changes:
                 old, self._progress = self._progress, replace(self._progress, position=end)
                 self._journal.append_local(batches, [*bookmark(old, self._progress, now())])
                 self._noted_s = time.monotonic()
-                count += sum(len(batch) for batch in batches)
+                count += changes
             else:
                 self._note_position(end)  # what was there was not its own
             self._reader.forget(end)  # I2: it is in the journal
@@ -239,7 +241,7 @@ class Store:
     def notice_tables(self) -> None:
         """Changes of tables that are new, or have new columns, are noted from now on."""
         with self._turn:
-            self._reader.install(self.wanted_tables(self._reader))
+            self._install()
 
     def tables(self) -> list[Table]:
         """The tables that are replicated, as they are now."""
@@ -281,12 +283,15 @@ class Store:
         """Changes are noted from now on."""
         if self._progress.position is not None:
             check_position(self._reader, self._progress.position)
-        wanted = self.wanted_tables(self._reader)
-        self._reader.install(wanted)
-        self.storage.guard({table.namespace for table in wanted})
+        self._install()
         if self._progress.position is None:
             self._note_position(self._reader.position())
         self._reader.copied()
+
+    def _install(self) -> None:
+        wanted = self.wanted_tables(self._reader)
+        self._reader.install(wanted)
+        self.storage.forbid_untold({table.namespace for table in wanted})
 
     def _note_position(self, position: Position) -> None:
         """Changes are captured from here on."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from tailrace.errors import TailraceError
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.relay.inquiry import Copy
 from tailrace.relay.join import KEEP_S, frames_of, join_lost, pieces_of, rows_of
@@ -42,6 +43,11 @@ class _Copy:
     view: View | None = None
     seen_s: float = field(default_factory=time.monotonic)
     turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def drop_view(self) -> None:
+        view, self.view = self.view, None
+        if view is not None:
+            view.close()
 
 
 class Copies:
@@ -82,9 +88,19 @@ class Copies:
             if copy.view is None:
                 copy.view = self._take_view(name)
             view = copy.view
-        for frame in frames_of(rows_of(view, *copy.pieces[number])):
-            copy.seen_s = time.monotonic()
-            yield [frame]
+        try:
+            for frame in frames_of(rows_of(view, *copy.pieces[number])):
+                copy.seen_s = time.monotonic()
+                yield [frame]
+        except TailraceError as error:
+            if error.code == "relay.join_lost":  # who asks again gets a view of that moment
+                copy.drop_view()
+            raise
+
+    def close(self) -> None:
+        """Plans stay for the next process."""
+        for copy in list(self._copies.values()):
+            copy.drop_view()
 
     def consumer_of(self, name: str) -> str:
         copy = self._copies.get(name)
@@ -100,10 +116,9 @@ class Copies:
         """A pipeline has copied everything."""
         with self._lock:
             names = [name for name, copy in self._copies.items() if copy.consumer == consumer]
-            views = [self._copies.pop(name).view for name in names]
-        for view in views:
-            if view is not None:
-                view.close()
+            ended = [self._copies.pop(name) for name in names]
+        for copy in ended:
+            copy.drop_view()
         for name in names:
             shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
@@ -115,16 +130,8 @@ class Copies:
             if copy.consumer not in held:
                 self.end(copy.consumer)
             elif copy.view is not None and time.monotonic() - copy.seen_s > KEEP_S:
-                copy.view.close()
-                copy.view = None
+                copy.drop_view()
                 shutil.rmtree(os.path.join(self._directory, copy.name, _VIEW), ignore_errors=True)
-
-    def close(self) -> None:
-        """Let go of all views; plans stay."""
-        with self._lock:
-            views = [copy.view for copy in self._copies.values() if copy.view is not None]
-        for view in views:
-            view.close()
 
     def _take_view(self, name: str) -> View:
         directory = os.path.join(self._directory, name, _VIEW)

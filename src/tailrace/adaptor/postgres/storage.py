@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
 from tailrace.adaptor.postgres import sql, storesql
-from tailrace.adaptor.postgres.catalog import all_tables, load_kinds
+from tailrace.adaptor.postgres.catalog import TableInfo, all_tables, load_kinds
 from tailrace.adaptor.postgres.conflicts import all_conflicts, resolve
+from tailrace.adaptor.postgres.copying import is_gone, view_lost
 from tailrace.adaptor.postgres.nodewriter import PostgresNodeWriter, Touched
 from tailrace.adaptor.postgres.origin import take_origin
 from tailrace.adaptor.postgres.reader import PostgresReader
@@ -55,7 +57,10 @@ class PostgresView:
         server = self._reading.server()
         with server.session() as connection:
             connection.execute(storesql.BEGIN_VIEW)
-            connection.execute(sql.set_snapshot(self._snapshot))
+            try:
+                connection.execute(sql.set_snapshot(self._snapshot))
+            except psycopg.Error as error:
+                raise (view_lost() if is_gone(error) else server.error(error)) from error
             yield from all_versions(connection)
             connection.execute("COMMIT")
 
@@ -74,6 +79,8 @@ class PostgresStorage:
     creates: bool
     as_replica: bool
     in_order: bool
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    """Whoever has it has the connection that writes."""
     _writing: psycopg.Connection[Any] | None = None
     _looking: PostgresReader | None = None
     _kinds: Kinds | None = None
@@ -84,6 +91,7 @@ class PostgresStorage:
             self.consumer,
             self.keys,
             lend=self._lent,
+            give_back=self._turn.release,
             collides=self._collides,
             kinds=self._all_kinds,
             creates=self.creates,
@@ -101,13 +109,10 @@ class PostgresStorage:
         with self.server.session() as connection, connection.transaction():
             resolve(connection, conflict.id, keep, load_kinds(connection, Choices()))
 
-    def guard(self, namespaces: Collection[str]) -> None:
+    def forbid_untold(self, namespaces: Collection[str]) -> None:
         """`TRUNCATE` is refused: its rows are told nowhere, so other nodes would keep them."""
         with self.server.session() as connection:
-            kinds = load_kinds(connection, Choices())
-            found = [table for table in all_tables(connection, kinds) if table.namespace in namespaces]
-            forbidden = {oid for (oid,) in connection.execute(storesql.FORBIDDEN)}
-            missing = [table for table in found if table.oid not in forbidden]
+            missing = _without(connection, namespaces, storesql.NO_TRUNCATE)
             if missing:
                 for statement in (*storesql.PREPARE_STORE, storesql.FORBID_TRUNCATE):
                     connection.execute(statement)
@@ -115,24 +120,17 @@ class PostgresStorage:
                 connection.execute(storesql.forbid_truncate(table.schema, table.name))
 
     def close_to_users(self, namespaces: Collection[str]) -> None:
-        with self.server.session() as connection:
-            closed = set(connection.execute(storesql.READ_ONLY))
-            tables = [
-                (table.schema, table.name)
-                for table in all_tables(connection, load_kinds(connection, Choices()))
-                if table.namespace in namespaces
-            ]
-            missing = [each for each in tables if each not in closed]
-            if missing:
-                for statement in (*storesql.PREPARE_STORE, storesql.REFUSE_WRITES):
-                    connection.execute(statement)
-            for schema, table in missing:
-                connection.execute(storesql.refuse_writes(schema, table))
+        with self.server.session() as connection, connection.transaction():
+            for statement in (*storesql.PREPARE_STORE, *storesql.GATE):
+                connection.execute(statement)
+            for table in _without(connection, namespaces, storesql.READ_ONLY):
+                connection.execute(storesql.close_table(table.schema, table.name))
+            connection.execute(storesql.SET_GATE, (True, True))
 
     def open_to_users(self) -> None:
         with self.server.session() as connection:
-            for schema, table in connection.execute(storesql.READ_ONLY).fetchall():
-                connection.execute(storesql.allow_writes(schema, table))
+            if connection.execute(storesql.HAS_GATE).fetchone() == (True,):
+                connection.execute(storesql.SET_GATE, (False, False))
 
     def view(self, _directory: str) -> PostgresView:
         """1. Keep the tables as they are, 2. take a snapshot whose place among the changes is known, 3. hold it without
@@ -170,7 +168,16 @@ class PostgresStorage:
         return Slot(self.reading.server(), name).create(is_temporary=True, lock_ms=_VIEW_LOCK_MS)
 
     def _lent(self) -> psycopg.Connection[Any]:
-        """The connection that writes, made ready when it is new."""
+        """The connection that writes, for one writer at a time."""
+        self._turn.acquire()
+        try:
+            return self._ready()
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def _ready(self) -> psycopg.Connection[Any]:
+        """Made ready when it is new."""
         if self._writing is None or self._writing.closed:
             self._writing = self._kinds = None
             made = self.server.connect()
@@ -179,7 +186,7 @@ class PostgresStorage:
                     for statement in storesql.PREPARE_STORE:
                         made.execute(statement)
                     made.execute(sql.lock_timeout(_LOCK_MS))
-                    made.execute(storesql.APPLIES)
+                    made.execute(storesql.IS_NODE)
                     if self.as_replica:
                         made.execute("SET session_replication_role = replica")
                     take_origin(made, self.reading.slot_name)
@@ -193,7 +200,7 @@ class PostgresStorage:
     def _all_kinds(self) -> Kinds:
         """The types of the database, as they were when the connection was made."""
         if self._kinds is None:
-            self._kinds = load_kinds(self._lent(), Choices())
+            self._kinds = load_kinds(self._ready(), Choices())
         return self._kinds
 
     def _collides(self, position: Position, touched: Touched) -> bool:
@@ -216,3 +223,10 @@ class PostgresStorage:
         if not key or not set(messages.ops().to_pylist()) <= {int(op) for op in DELIVERED}:
             return True
         return any(not known.isdisjoint(keys) for keys in keys_of(messages, key))
+
+
+def _without(connection: psycopg.Connection[Any], namespaces: Collection[str], trigger: str) -> list[TableInfo]:
+    """The tables of these namespaces that lack one of our triggers."""
+    found = all_tables(connection, load_kinds(connection, Choices()))
+    known = {oid for (oid,) in connection.execute(storesql.TRIGGERS, (trigger,))}
+    return [table for table in found if table.namespace in namespaces and table.oid not in known]

@@ -69,24 +69,30 @@ FORBID_TRUNCATE: Final = """
         USING ERRCODE = 'feature_not_supported', HINT = 'DELETE FROM it instead';
     END $$
 """
-FORBIDDEN: Final = "SELECT tgrelid::int8 FROM pg_trigger WHERE tgname = 'tailrace_no_truncate'"
-
-REFUSE_WRITES: Final = """
-    CREATE OR REPLACE FUNCTION tailrace.tailrace_read_only() RETURNS trigger LANGUAGE plpgsql AS $$
+TRIGGERS: Final = "SELECT tgrelid::int8 FROM pg_trigger WHERE tgname = %s"
+NO_TRUNCATE: Final = "tailrace_no_truncate"
+READ_ONLY: Final = "tailrace_read_only"
+GATE: Final = (
+    "CREATE TABLE IF NOT EXISTS tailrace.tailrace_gate (closed boolean NOT NULL)",
+    "INSERT INTO tailrace.tailrace_gate SELECT true WHERE NOT EXISTS (SELECT FROM tailrace.tailrace_gate)",
+    """
+    CREATE OR REPLACE FUNCTION tailrace.tailrace_read_only() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
     BEGIN
-        IF current_setting('tailrace.applies', true) IS DISTINCT FROM 'on' THEN
-            RAISE EXCEPTION 'this node is read-only now'
-            USING ERRCODE = 'read_only_sql_transaction', HINT = 'tailrace node status says why';
+        IF (SELECT closed FROM tailrace.tailrace_gate)
+            AND current_setting('tailrace.is_node', true) IS DISTINCT FROM 'on'
+        THEN
+            RAISE EXCEPTION 'this node is read-only now; tailrace node status says why'
+            USING ERRCODE = 'read_only_sql_transaction';
         END IF;
         RETURN NULL;
     END $$
-"""
-APPLIES: Final = "SET tailrace.applies = 'on'"
-"""The connection of the node itself, which writes though nobody else may."""
-READ_ONLY: Final = """
-    SELECT n.nspname, c.relname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
-    JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.tgname = 'tailrace_read_only'
-"""
+    """,
+)
+HAS_GATE: Final = "SELECT to_regclass('tailrace.tailrace_gate') IS NOT NULL"
+SET_GATE: Final = "UPDATE tailrace.tailrace_gate SET closed = %s WHERE closed <> %s"
+IS_NODE: Final = "SET tailrace.is_node = 'on'"
+"""What a session says that passes the gate."""
 
 BEGIN_VIEW: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 EXPORT_SNAPSHOT: Final = "SELECT pg_export_snapshot()"
@@ -110,14 +116,11 @@ def forbid_truncate(schema: str, table: str) -> sql.Composed:
     return head.format(sql.Identifier(schema, table), sql.SQL("tailrace.tailrace_no_truncate()"))
 
 
-def refuse_writes(schema: str, table: str) -> sql.Composed:
-    """A table that only the node writes."""
-    head = sql.SQL("CREATE TRIGGER tailrace_read_only BEFORE INSERT OR UPDATE OR DELETE ON {} EXECUTE FUNCTION {}")
-    return head.format(sql.Identifier(schema, table), sql.SQL("tailrace.tailrace_read_only()"))
-
-
-def allow_writes(schema: str, table: str) -> sql.Composed:
-    return sql.SQL("DROP TRIGGER tailrace_read_only ON {}").format(sql.Identifier(schema, table))
+def close_table(schema: str, table: str) -> sql.Composed:
+    """A table that the gate is asked about before each statement."""
+    head = sql.SQL("CREATE TRIGGER {} BEFORE INSERT OR UPDATE OR DELETE ON {} EXECUTE FUNCTION {}")
+    place = sql.Identifier(schema, table)
+    return head.format(sql.Identifier(READ_ONLY), place, sql.SQL("tailrace.tailrace_read_only()"))
 
 
 def only_ours(target: sql.Composable) -> sql.Composed:

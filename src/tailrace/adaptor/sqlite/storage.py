@@ -55,7 +55,7 @@ class SqliteStorage:
     def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
         return self.keys.get(namespace, key)
 
-    def guard(self, _namespaces: Collection[str]) -> None:
+    def forbid_untold(self, _namespaces: Collection[str]) -> None:
         """All that can happen to rows is noted."""
 
     def close_to_users(self, namespaces: Collection[str]) -> None:
