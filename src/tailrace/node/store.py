@@ -24,9 +24,10 @@ from tailrace.log.reader import LogReader
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
-from tailrace.node.merging import LIMBO, Merger, NodeStorage, VersionRow
+from tailrace.node.merging import LIMBO, Merger, NodeStorage, NodeWriter, VersionRow
 from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import VERSIONS
+from tailrace.relay.oldest import check_contained
 from tailrace.relay.vclock import Vclock
 from tailrace.source.bookmark import bookmark, load_progress
 from tailrace.source.contract import Position, Reader, Table, check_position
@@ -183,26 +184,48 @@ class Store:
         """Fill the tables, all at once. Rows that are there already are only replaced if they came in this way before,
         or if that was asked for."""
         writer = self._storage.open_unnoted()
-        count = 0
         try:
             is_ours = self._replaces or writer.applied_last() is not None
             for table in self.wanted_tables(self._reader):
                 if not is_ours and writer.has_rows(table.namespace):
                     what = f"{table.namespace} has rows, and a newcomer begins with those of its source"
                     raise TailraceError("relay.not_empty", what, hint="empty it, or say `replace: true` at `store`")
-                writer.clear(table.namespace)
-            for batch in batches:
-                if batch.namespace == VERSIONS:
-                    writer.put_versions(_version_rows(batch))
-                    continue
-                count += self._merger.put(writer, _messages(batch, count))
-            writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
+            count = self._fill(writer, batches, limbo)
             writer.commit(Offset(max(0, self._journal.end - 1)))
         finally:
             with suppress(TailraceError):
                 writer.close()
         self._begin()
         self._note_position(self._reader.position())
+        return count
+
+    def reload(self, batches: Iterable[Batch], vclock: Vclock, limbo: Limbo) -> int:
+        """Replace all rows by those of a snapshot with that clock. Refuses when something is here that it lacks."""
+        for _ in range(_TRIES):
+            self.capture()
+            with self._turn, closing(self._storage.open_unnoted()) as writer:
+                if not writer.is_captured(self._progress.position or {}):
+                    continue
+                end, here = self._journal.reached()
+                check_contained(here, vclock)
+                count = self._fill(writer, batches, limbo)
+                writer.commit(Offset(max(0, end - 1)))
+                self._merger = Merger(self._storage, self._journal, self._namespace, end, self._policies)
+                self._session.commit(max(0, end - 1))
+            self._reader.install(self.wanted_tables(self._reader))
+            return count
+        raise TailraceError("relay.loading", "the store is written all the time", hint="it is tried again")
+
+    def _fill(self, writer: NodeWriter, batches: Iterable[Batch], limbo: Limbo | None) -> int:
+        count = 0
+        for table in self.wanted_tables(self._reader):
+            writer.clear(table.namespace)
+        for batch in batches:
+            if batch.namespace == VERSIONS:
+                writer.put_versions(_version_rows(batch))
+                continue
+            count += self._merger.put(writer, _messages(batch, count))
+        writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
         return count
 
     def _begin(self) -> None:
