@@ -36,6 +36,7 @@ from tailrace.relay.request import (
     read_wish,
 )
 from tailrace.relay.service import Service
+from tailrace.relay.subscription import Subscription
 from tailrace.relay.wire import SCHEMA, all_packed, packed_together
 
 HEARTBEAT_S: Final = 1.0
@@ -89,6 +90,7 @@ class RelayServer(fl.FlightServerBase):
         known = {**tokens, **({} if operator is None else {_OPERATOR: operator[0]})}
         super().__init__(location, middleware={"peer": _WhoAsks(known)}, **tls)
         self._service = service
+        self._serves_nobody = not tokens
         self._operations = None if operator is None else operator[1]
         self._heartbeat_s = heartbeat_s
         self._stopping = threading.Event()
@@ -146,7 +148,7 @@ class RelayServer(fl.FlightServerBase):
                 while not self._stopping.is_set() and not context.is_cancelled():
                     if time.monotonic() - beat_s >= self._heartbeat_s:
                         beat_s = time.monotonic()
-                        yield self._heartbeat()
+                        yield self._heartbeat(subscription)
                     for batch, is_whole in packed_together(subscription.groups()):
                         yield batch
                         if is_whole and time.monotonic() - beat_s >= self._heartbeat_s:
@@ -155,8 +157,9 @@ class RelayServer(fl.FlightServerBase):
                         subscription.check_alive(SILENCE * self._heartbeat_s)
                         watch.wait(max(0.0, beat_s + self._heartbeat_s - time.monotonic()))
 
-    def _heartbeat(self) -> tuple[pa.RecordBatch, pa.Buffer]:
-        beat = Heartbeat(vclock=self._service.journal.vclock)
+    def _heartbeat(self, subscription: Subscription) -> tuple[pa.RecordBatch, pa.Buffer]:
+        lag = subscription.lag()
+        beat = Heartbeat(vclock=self._service.journal.vclock, behind_bytes=lag.bytes, behind_s=lag.seconds)
         return _NOTHING, pa.py_buffer(beat.packed())
 
     def _operate(self, peer: str, call: str, said: bytes) -> Paper:
@@ -168,6 +171,9 @@ class RelayServer(fl.FlightServerBase):
     def _check_peer(self, context: fl.ServerCallContext) -> str:
         found: Any = context.get_middleware("peer")
         if found is None or found.name is None:
+            if self._serves_nobody:
+                what = "this node serves its log to nobody"
+                raise TailraceError("relay.no_log", what, hint="name peers in its `tokens`, or follow another node")
             what = "the peer has no token, or a wrong one"
             raise TailraceError("relay.no_rights", what, hint="give it a token of this node's `tokens`")
         name: str = found.name

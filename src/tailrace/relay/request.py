@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -10,13 +11,19 @@ from tailrace.errors import TailraceError
 from tailrace.message import NodeId
 from tailrace.relay.inquiry import Range
 from tailrace.relay.paper import Clock, ClusterId, Node, Paper, SessionName
+from tailrace.relay.vclock import Vclock
 
 VERSION: Final = 2
 """Of the protocol. A peer that says a higher one gets what this version has. 1 had no meta stage."""
 META_SINCE: Final = 2
+RUN: Final = secrets.token_hex(8)
+"""Of this process: two that run as one node, from a directory that was copied, differ in it."""
 
 
 Term = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+RunName = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
 class Change(Paper):
@@ -34,8 +41,11 @@ class Ballot(Paper):
     node: Node
     cluster: ClusterId | None = None
     vclock: Clock
+    oldest: Clock = Field(default_factory=Vclock)
+    """What its log does not have any more: who has this can get the rest from it."""
     version: int = VERSION
     is_loading: bool = False
+    run: RunName = RUN
     term: Term = 0
 
 
@@ -133,6 +143,10 @@ class Heartbeat(Paper):
     """Sent at once, then regularly, also between messages."""
 
     vclock: Clock
+    behind_bytes: Annotated[int, Field(ge=0)] = 0
+    """So much of the log the peer has not acknowledged."""
+    behind_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """How old the oldest message is that the peer has not acknowledged, by the clock of the node that says this."""
 
 
 class Ack(Paper):

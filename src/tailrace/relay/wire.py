@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tailrace.errors import TailraceError
 from tailrace.limits import FRAME_BYTES_MAX, GIB, MIB
 from tailrace.log.frame import Head, ShortFrame, crc32, parse_head, place_head
 from tailrace.namespace import RESERVED, check_name
 from tailrace.relay.names import TRAVELLING
 from tailrace.relay.outgoing import Frame
-from tailrace.relay.refusal import malformed
+from tailrace.relay.refusal import interleaved, malformed
 
 SCHEMA: Final = pa.schema([pa.field("frame", pa.binary(), nullable=False)])
 GROUP_BYTES_MAX: Final = 4 * GIB
@@ -43,11 +44,11 @@ class Unpacker:
 
     def groups(self, batch: pa.RecordBatch) -> Iterator[list[Frame]]:
         """The groups that a batch completes."""
-        if not batch.schema.equals(SCHEMA):
-            raise malformed(f"{_HERE} cannot be read: a batch has other columns than it should")
-        for value in batch.column("frame"):
+        for value in check_batch(batch).column("frame"):
             buffer: Any = value.as_buffer()
             head, body = parsed(memoryview(buffer))
+            if self._frames and head.origin != self._frames[0][0].origin:
+                raise interleaved(2)
             self._frames.append((head, body))
             self._bytes += head.frame_bytes
             if self._bytes > GROUP_BYTES_MAX:
@@ -55,6 +56,19 @@ class Unpacker:
             if head.closes_group:
                 group, self._frames, self._bytes = self._frames, [], 0
                 yield group
+
+
+def check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Refuse a batch that is not of frames, or whose lengths lie."""
+    if not batch.schema.equals(SCHEMA):
+        raise malformed(f"{_HERE} cannot be read: a batch has other columns than it should")
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise malformed(f"{_HERE} cannot be read: {' '.join(str(error).split())[:200]}") from error
+    if batch.column("frame").null_count:
+        raise malformed(f"{_HERE} cannot be read: a frame is missing")
+    return batch
 
 
 def parsed(frame: memoryview) -> tuple[Head, memoryview]:
@@ -65,6 +79,8 @@ def parsed(frame: memoryview) -> tuple[Head, memoryview]:
         head = parse_head(frame, 0, file=_HERE, position=0)
     except ShortFrame as short:
         raise malformed(f"{_HERE} cannot be read: a frame of {len(frame)} bytes ends before its head does") from short
+    except TailraceError as error:
+        raise malformed(f"{_HERE} cannot be read: {error.what}") from error
     if head.frame_bytes != len(frame):
         raise malformed(f"{_HERE} cannot be read: a frame claims {head.frame_bytes} bytes and has {len(frame)}")
     if not head.is_batch or head.is_hole or head.span != head.messages:
@@ -73,7 +89,10 @@ def parsed(frame: memoryview) -> tuple[Head, memoryview]:
     if crc32(body) != head.body_crc:
         raise malformed(f"{_HERE} cannot be read: the checksum of a frame's body differs")
     if head.namespace not in TRAVELLING:
-        check_name(head.namespace, "namespace")
+        try:
+            check_name(head.namespace, "namespace")
+        except TailraceError as error:
+            raise malformed(f"{_HERE} cannot be read: {error.what}") from error
         if head.namespace.startswith(RESERVED):
             raise malformed(f"{_HERE} cannot be read: namespace {head.namespace} is reserved")
     return head, body
