@@ -66,16 +66,20 @@ def test_a_group_comes_once_and_without_a_hole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "frames",
-    [group(1, 3), group(1, origin=NodeId(0)), [*group(1), *group(2, origin=HERE)]],
+    ("frames", "code"),
+    [
+        (group(1, 3), "relay.bad_group"),
+        (group(1, origin=NodeId(0)), "relay.malformed"),
+        ([*group(1), *group(2, origin=HERE)], "relay.interleaved"),
+    ],
     ids=["a hole inside", "of nobody", "of two"],
 )
-def test_what_is_no_group_is_refused(tmp_path: Path, frames: list[Frame]) -> None:
+def test_what_is_no_group_is_refused(tmp_path: Path, frames: list[Frame], code: str) -> None:
     with CommitLog.open(tmp_path) as log:
         journal = Journal(log, HERE)
         with pytest.raises(TailraceError) as caught:
             journal.append_group(frames)
-        assert caught.value.code == "relay.malformed"
+        assert caught.value.code == code
         assert not journal.vclock
 
 

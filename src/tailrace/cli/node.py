@@ -94,14 +94,26 @@ def _lines(name: str, found: dict[str, Any]) -> list[str]:
     for source, told in found["sources"].items():
         age = "" if told["age_s"] is None else f", heard of {told['age_s']:.1f} s before"
         lag = "" if told["lag_s"] is None else f", the last was {told['lag_s']:.3f} s old when it came"
-        lines.append(f"  source {source}: {told['state']}, {told['behind']} messages behind{lag}{age}")
+        lines.append(f"  source {source}: {told['state']}, {_behind(told)}{lag}{age}")
         if told["error"] is not None:
             lines.append(f"    {_error(told['error'])}")
     for peer in found["peers"]:
         kind = "anonymous peer" if peer["is_anonymous"] else "peer"
-        lines.append(f"  {kind} {peer['node']}: {peer['behind']} messages behind")
+        state = "follows" if peer["is_following"] else "LOST" if peer["lost"] else "is away"
+        lines.append(f"  {kind} {peer['node']}: {state}, {_behind(peer)}, heard of {peer['age_s']:.1f} s before")
+        if peer["lost"]:
+            lines.append(f"    the log is not kept for it any more, it needs a new snapshot: {peer['lost']}")
     lines += [f"  the log is kept for {name}, heard of {age:.0f} s before" for name, age in found["held"].items()]
     return lines
+
+
+def _behind(told: dict[str, Any]) -> str:
+    from tailrace.units import show_bytes
+
+    text = f"{told['behind']} messages behind"
+    if told["behind_bytes"] is None:
+        return text
+    return f"{text} ({show_bytes(told['behind_bytes'])}, {told['behind_s']:.1f} s)"
 
 
 def _error(told: dict[str, Any]) -> str:

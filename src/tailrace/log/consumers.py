@@ -220,6 +220,11 @@ class Consumers:
         if self._read_agreement(self._existing(name)).invalidated is not None:
             self._change_agreement(name, invalidated=None)
 
+    def agree_on_hold(self, name: str, hold: Hold) -> None:
+        """From now on a consumer may hold back so much, whatever was agreed before."""
+        if self._read_agreement(self._existing(name)).hold != hold:
+            self._change_agreement(name, hold=hold)
+
     def compact_offsets(self) -> None:
         """Keep the last word on each namespace in the offset logs that nobody uses; the others do it by themselves."""
         for name in self.names():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tailrace.errors import TailraceError
 from tailrace.log.view import LogView
 from tailrace.message import Offset
 
@@ -20,6 +21,15 @@ class Lag:
 
 def lag_behind(view: LogView, position: int, now_s: float) -> Lag:
     """The lag of whoever has acknowledged everything up to `position`."""
+    try:
+        return _lag(view, position, now_s)
+    except TailraceError as error:
+        if error.code != "log.below_oldest":
+            raise
+        return _lag(view, position, now_s)  # retention went past it between two looks
+
+
+def _lag(view: LogView, position: int, now_s: float) -> Lag:
     head = view.head()
     first = Offset(max(position + 1, view.bases()[0]))
     if first >= head.next_offset:

@@ -18,7 +18,7 @@ from tailrace.log.contents import Contents
 from tailrace.log.disk import Disk, disk_errors, is_full
 from tailrace.log.lag import Lag, lag_behind
 from tailrace.log.maintenance import maintaining
-from tailrace.log.segment import Segment
+from tailrace.log.segment import Segment, segment_name
 from tailrace.log.view import LogView
 from tailrace.message import Offset
 
@@ -84,7 +84,7 @@ def plan(
         reason = _reason(found, holders, bool(registered), at == len(segments) - 1)
         if not reason and total_bytes - found.segment_bytes < keep.bytes:
             reason = f"the last {keep.bytes} bytes are kept"
-        if not reason and consumers.clock() - found.latest / 1e6 < keep.seconds:
+        if not reason and keep.seconds > 0 and _age_s(consumers, base, found) < keep.seconds:
             reason = f"the last {keep.seconds:g} seconds are kept"
         if not reason and not is_prefix:
             reason = "an older segment stays"
@@ -150,6 +150,14 @@ def past_cap(consumers: Consumers, consumer: Consumer) -> str:
 
 def _holds(consumer: Consumer, found: Contents) -> bool:
     return any(consumer.needs(namespace, presence.last) for namespace, presence in found.namespaces.items())
+
+
+def _age_s(consumers: Consumers, base: Offset, found: Contents) -> float:
+    """Of the last message. Where its writer's clock is ahead of ours, it is as old as its file."""
+    now_s, latest_s = consumers.clock(), found.latest / 1e6
+    if latest_s > now_s:
+        latest_s = os.stat(os.path.join(consumers.directory, segment_name(base))).st_mtime
+    return now_s - latest_s
 
 
 def _reason(found: Contents, holders: tuple[str, ...], has_consumers: bool, is_active: bool) -> str:

@@ -172,7 +172,10 @@ class LogView:
         """What every segment holds, the oldest first, the active one last."""
         head = self.head()  # read once: what is sealed or begun from now on does not count
         active = self._published_contents(head)
-        for base in self.bases():
+        bases = self.bases()
+        for key in [key for key in list(self._contents) if key[0] < bases[0]]:
+            self._contents.pop(key, None)  # retention has removed the segment
+        for base in bases:
             if base < head.base and (found := self._contents_of(base)) is not None:
                 yield base, found
         yield head.base, active

@@ -10,9 +10,11 @@ from typing import Annotated, Any, Final
 from pydantic import Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
-from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT
+from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT, U64_MAX
+from tailrace.log.consumers import Hold, Policy
 from tailrace.node.access import Writes
-from tailrace.node.conflict import Policies, Policy
+from tailrace.node.conflict import Policies
+from tailrace.node.conflict import Policy as ConflictPolicy
 from tailrace.pipeline.form import NamespacePattern
 from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
@@ -21,6 +23,10 @@ from tailrace.pipeline.spec import EVERYTHING
 from tailrace.relay.address import PORT, Address
 
 _OWN_KEYS: Final = ["namespace", "replace", "conflict", "conflicts"]
+
+
+NodeNumber = Annotated[int, Field(gt=0, le=U64_MAX)]
+"""What `tailrace node status` shows behind a node's name."""
 
 
 class TlsForm(Options):
@@ -49,6 +55,30 @@ class SourceForm(Options):
     """This node's certificate, for a source that wants one."""
     key: FilePath | None = None
     """Its private key."""
+    namespace: NamespacePattern | None = None
+    """Only messages of namespaces in which this regular expression is found; of others come as many noops."""
+    without: tuple[NodeNumber, ...] = ()
+    """Numbers of nodes whose messages are not wanted from this source."""
+
+
+class RetentionForm(Options):
+    """What of its log a node removes when nobody needs it any more."""
+
+    every: Annotated[Seconds, Field(gt=0)] = 60.0
+    """How often it is looked at."""
+    keep_bytes: Bytes = 0
+    """At least so much of the log's end stays."""
+    keep_age: Seconds = 0.0
+    """What is not older stays."""
+    cap_bytes: Bytes | None = None
+    """Past so many bytes the log is not kept for a peer any more, which then needs a new snapshot."""
+    cap_age: Seconds | None = None
+    """Past this age the log is not kept for a peer any more, which then needs a new snapshot."""
+
+    def hold(self) -> Hold:
+        """How much a peer may hold back."""
+        has_cap = self.cap_bytes is not None or self.cap_age is not None
+        return Hold(Policy.CAP if has_cap else Policy.HOLD, self.cap_bytes, self.cap_age)
 
 
 class SynchronousForm(Options):
@@ -94,6 +124,10 @@ class NodeForm(Options):
     """How often a peer hears from it; after four times as long without a word a connection is given up."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
     """The size at which a file of the log is sealed and a new one begun."""
+    retention: RetentionForm | None = None
+    """What is removed from the log; nothing when it is not said."""
+    resnapshot: bool = False
+    """Whether the store's rows are replaced by a source's when nobody has the messages any more that are missing."""
 
     @model_validator(mode="after")
     def _is_safe(self) -> NodeForm:
@@ -142,9 +176,9 @@ class StoreForm(Options):
     """Replicate the tables in whose namespaces this regular expression is found."""
     replace: bool = False
     """When the node joins, throw away the rows that its tables have; otherwise it does not join with any."""
-    conflict: Policy = Policy.LAST_WRITE
+    conflict: ConflictPolicy = ConflictPolicy.LAST_WRITE
     """What happens when two nodes write one row at the same time."""
-    conflicts: dict[str, Policy] = Field(default_factory=dict)
+    conflicts: dict[str, ConflictPolicy] = Field(default_factory=dict)
     """By namespace: what happens there instead."""
 
 

@@ -7,25 +7,29 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog, LogConfig
+from tailrace.log.consumers import Consumers
 from tailrace.log.identity import identity_of as log_identity
 from tailrace.message import NodeId
 from tailrace.node.access import Access, Writes
 from tailrace.node.change import changed_batches
 from tailrace.node.form import NodeForm, NodeSpec, SourceForm
+from tailrace.node.gaps import Gaps
 from tailrace.node.identity import Identity, become_registered, enter, identity_of
+from tailrace.node.peers import Peer, peers
+from tailrace.node.retaining import Retaining
 from tailrace.node.store import Store
-from tailrace.relay.applier import Applier, Progress, Source, State, register
+from tailrace.relay.applier import Applier, Source, State, register
 from tailrace.relay.commit import Committer
 from tailrace.relay.copies import Copies
 from tailrace.relay.flight import Call, RelayServer, ask
-from tailrace.relay.holds import Held, anonymous_name
+from tailrace.relay.holds import Held
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
@@ -39,17 +43,6 @@ POLL_S: Final = 0.05
 """How often the store is looked at for changes of its own."""
 _AGAIN_S: Final = 1.0
 _SWEEP_S: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """One that follows this node."""
-
-    node: NodeId
-    acknowledged: Vclock
-    behind: int
-    """Messages that it does not have yet."""
-    is_anonymous: bool = False
 
 
 class Node:
@@ -90,19 +83,12 @@ class Node:
         return int(self._server.port)
 
     def peers(self) -> list[Peer]:
-        found = dict(self._service.following)
-        return [
-            Peer(NodeId(node), each.acknowledged, each.behind, each.name == anonymous_name(node))
-            for node, each in found.items()
-        ]
+        """All for whom the log is kept, or was until they were away for too long. For one thread."""
+        return peers(self._consumers, dict(self._service.following))
 
     def held(self) -> list[Held]:
         """The readers beside the cluster's nodes for which the log is kept."""
         return self._service.holds.all()
-
-    def progress(self) -> dict[str, Progress]:
-        """By source."""
-        return {applier.source.name: applier.progress for applier in self.appliers}
 
     @property
     def why_read_only(self) -> str | None:
@@ -150,13 +136,16 @@ class Node:
         log_path = os.path.join(form.data, "log")
         log = opening.enter_context(CommitLog.open(log_path, LogConfig(segment_bytes=form.segment_bytes)))
         self._journal = Journal(log, identity.node)
-        opening.callback(self._journal.remember)
         self._store = self._open_store(opening)
+        self._retaining = Retaining(self._journal, form.retention, self._report, has_store=self._store is not None)
+        opening.callback(self._retaining.close)
+        self._consumers = Consumers(log_path)
         self._joins = None
         if self._store is not None:
             self._joins = Joins(self._journal, self._store, os.path.join(form.data, "joins"))
             opening.callback(self._joins.close)
-        self._service = Service(identity, self._journal, self._joins, hold_s=form.anonymous_ttl)
+        hold = None if form.retention is None else form.retention.hold()
+        self._service = Service(identity, self._journal, self._joins, hold_s=form.anonymous_ttl, hold=hold)
         self._committer = Committer(self._service, acks=form.synchronous.acks, timeout_s=form.synchronous.timeout)
         if self._store is not None:
             self._service.serve_pipelines(self._readings(self._store, opening))
@@ -169,7 +158,9 @@ class Node:
             **_server_tls(form),
         )
         opening.callback(self._server.stop)
-        for source in form.sources:
+        sources = [_source(said) for said in form.sources]
+        self._gaps = Gaps(self._service, sources, self._store, form.data, self._report, may_resnapshot=form.resnapshot)
+        for source in sources:
             self._follow(source, opening)
         threading.Thread(target=self._committer.resume, name="tailrace-undecided", daemon=True).start()
         self._begin(threading.Thread(target=self._tend_holds, name="tailrace-holds"), opening)
@@ -177,6 +168,8 @@ class Node:
             self._access = self._make_access(self._store)
             self._access.settle()
             self._begin(threading.Thread(target=self._tend_store, name="tailrace-store"), opening)
+        retention = threading.Thread(target=self._retaining.run, args=(self._stopping,), name="tailrace-retention")
+        self._begin(retention, opening)
 
     def _begin(self, worker: threading.Thread, opening: ExitStack) -> None:
         worker.daemon = True
@@ -211,15 +204,7 @@ class Node:
         opening.callback(store.close)
         return store
 
-    def _follow(self, said: SourceForm, opening: ExitStack) -> None:
-        source = Source(
-            said.name,
-            f"{'grpc+tls' if said.ca else 'grpc'}://{said.address}",
-            said.token.get_secret_value(),
-            _read(said.ca),
-            _read(said.certificate),
-            _read(said.key),
-        )
+    def _follow(self, source: Source, opening: ExitStack) -> None:
         applier = Applier(
             source,
             self._service.identity,
@@ -228,6 +213,7 @@ class Node:
             changed=lambda: self._tell(applier),
             join=self._join,
             is_anonymous=self._spec.form.anonymous,
+            close_gap=self._gaps.close,
         )
         self.appliers.append(applier)
         applier.start()
@@ -324,6 +310,19 @@ class Node:
             self._told[about] = text
             if text:
                 self._report(text)
+
+
+def _source(said: SourceForm) -> Source:
+    return Source(
+        said.name,
+        f"{'grpc+tls' if said.ca else 'grpc'}://{said.address}",
+        said.token.get_secret_value(),
+        _read(said.ca),
+        _read(said.certificate),
+        _read(said.key),
+        None if said.namespace is None else said.namespace.pattern,
+        frozenset(NodeId(origin) for origin in said.without),
+    )
 
 
 def _server_tls(form: NodeForm) -> dict[str, Any]:

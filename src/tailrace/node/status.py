@@ -14,6 +14,9 @@ from tailrace.message import now
 
 if TYPE_CHECKING:
     from tailrace.node.node import Node
+    from tailrace.node.peers import Peer
+    from tailrace.relay.applier import Applier
+    from tailrace.relay.vclock import Vclock
 
 NAME: Final = "status.json"
 
@@ -29,7 +32,6 @@ def write_status(node: Node, directory: str) -> None:
 
 def told(node: Node) -> dict[str, Any]:
     """Everything there is to know, as plain JSON."""
-    passed_s = time.monotonic()
     return {
         "at_us": now(),
         "node": str(node.identity.node),
@@ -41,27 +43,37 @@ def told(node: Node) -> dict[str, Any]:
         "leader": str(node.leader[1]) if node.leader[1] else None,
         "read_only": node.why_read_only,
         "store_error": None if node.store_error is None else node.store_error.encode(),
-        "sources": {
-            name: {
-                "state": progress.state.value,
-                "error": None if progress.error is None else progress.error.encode(),
-                "vclock": progress.source_clock.encode(),
-                "behind": _behind(progress.source_clock, node.vclock),
-                "lag_s": progress.lag_s,
-                "age_s": passed_s - progress.seen_s if progress.seen_s else None,
-            }
-            for name, progress in node.progress().items()
-        },
-        "peers": [
-            {
-                "node": str(peer.node),
-                "vclock": peer.acknowledged.encode(),
-                "behind": peer.behind,
-                "is_anonymous": peer.is_anonymous,
-            }
-            for peer in node.peers()
-        ],
+        "sources": {applier.source.name: _source(applier, node.vclock) for applier in node.appliers},
+        "peers": [_peer(peer) for peer in node.peers()],
         "held": {held.name: held.age_s for held in node.held()},
+    }
+
+
+def _source(applier: Applier, ours: Vclock) -> dict[str, Any]:
+    progress = applier.progress
+    return {
+        "state": progress.state.value,
+        "error": None if progress.error is None else progress.error.encode(),
+        "vclock": progress.source_clock.encode(),
+        "behind": _behind(applier.source.wanted(progress.source_clock), ours),
+        "behind_bytes": progress.behind_bytes,
+        "behind_s": progress.behind_s,
+        "lag_s": progress.lag_s,
+        "age_s": time.monotonic() - progress.seen_s if progress.seen_s else None,
+    }
+
+
+def _peer(peer: Peer) -> dict[str, Any]:
+    return {
+        "node": str(peer.node),
+        "is_following": peer.is_following,
+        "vclock": None if peer.acknowledged is None else peer.acknowledged.encode(),
+        "behind": peer.lag.messages,
+        "behind_bytes": peer.lag.bytes,
+        "behind_s": peer.lag.seconds,
+        "age_s": peer.age_s,
+        "lost": peer.lost,
+        "is_anonymous": peer.is_anonymous,
     }
 
 

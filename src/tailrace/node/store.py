@@ -28,9 +28,10 @@ from tailrace.log.selection import EVERYTHING
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
-from tailrace.node.merging import LIMBO, Merger, NodeView, StoreOptions, VersionRow
+from tailrace.node.merging import LIMBO, Merger, NodeView, NodeWriter, StoreOptions, VersionRow
 from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import SYNCHRO, VERSIONS
+from tailrace.relay.oldest import check_contained
 from tailrace.relay.vclock import Vclock
 from tailrace.source.bookmark import bookmark, load_progress
 from tailrace.source.contract import Piece, Position, Reader, Table, check_position
@@ -254,7 +255,6 @@ class Store:
         """Fill the tables, all at once. Rows that are there already are only replaced if they came in this way before,
         or if that was asked for."""
         writer = self.storage.open_unnoted()
-        count = 0
         try:
             is_ours = self._replaces or writer.applied_last() is not None
             for table in self.wanted_tables(self._reader):
@@ -263,12 +263,7 @@ class Store:
                     raise TailraceError("relay.not_empty", what, hint="empty it, or say `replace: true` at `store`")
                 writer.clear(table.namespace)
             position = self._reader.position()  # whoever writes these tables now waits for the end
-            for batch in batches:
-                if batch.namespace == VERSIONS:
-                    writer.put_versions(_version_rows(batch))
-                    continue
-                count += self._merger.put(writer, _messages(batch, count))
-            writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
+            count = self._fill(writer, batches, limbo)
             writer.commit(Offset(max(0, self._journal.end - 1)))
         finally:
             with suppress(TailraceError):
@@ -277,16 +272,52 @@ class Store:
         self._note_position(self._over(position))
         return count
 
+    def reload(self, batches: Iterable[Batch], vclock: Vclock, limbo: Limbo) -> int:
+        """Replace all rows by those of a snapshot with that clock. Refuses when something is here that it lacks."""
+        for _ in range(_TRIES):
+            self.capture()
+            with self._turn, closing(self.storage.open_unnoted()) as writer:
+                for table in self.wanted_tables(self._reader):
+                    writer.clear(table.namespace)
+                if self._has_news(self._reader.position()):  # whoever writes these tables now waits for the end
+                    continue
+                end, here = self._journal.reached()
+                check_contained(here, vclock)
+                count = self._fill(writer, batches, limbo)
+                writer.commit(Offset(max(0, end - 1)))
+                self._merger = Merger(self.storage, self._journal, self._namespace, end, self._policies)
+                self._session.commit(max(0, end - 1))
+                self._watch_tables()
+            return count
+        raise TailraceError("relay.loading", "the store is written all the time", hint="it is tried again")
+
+    def _has_news(self, upto: Position) -> bool:
+        pieces = self._reader.plan_changes(self._progress.position or {}, self._over(upto))
+        return any(len(batch) for piece in pieces for batch in self._reader.read_changes(piece))
+
+    def _fill(self, writer: NodeWriter, batches: Iterable[Batch], limbo: Limbo | None) -> int:
+        count = 0
+        for batch in batches:
+            if batch.namespace == VERSIONS:
+                writer.put_versions(_version_rows(batch))
+                continue
+            count += self._merger.put(writer, _messages(batch, count))
+        writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
+        return count
+
     def _begin(self) -> None:
         """Changes are noted from now on."""
         if self._progress.position is not None:
             check_position(self._reader, self._progress.position)
-        wanted = self.wanted_tables(self._reader)
-        self._reader.install(wanted)
-        self.storage.guard({table.namespace for table in wanted})
+        self._watch_tables()
         if self._progress.position is None:
             self._note_position(self._reader.position())
         self._reader.copied()
+
+    def _watch_tables(self) -> None:
+        wanted = self.wanted_tables(self._reader)
+        self._reader.install(wanted)
+        self.storage.guard({table.namespace for table in wanted})
 
     def _note_position(self, position: Position) -> None:
         """Changes are captured from here on."""

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
-from tailrace.message import Micros, now
+from tailrace.message import Micros, NodeId, now
 from tailrace.relay import flight
 from tailrace.relay.flight import HEARTBEAT_S, SILENCE, Call
 from tailrace.relay.journal import span_of
 from tailrace.relay.refusal import malformed
 from tailrace.relay.request import Ack, Heartbeat, Register, Subscribe, Subscribed
 from tailrace.relay.vclock import Vclock
+from tailrace.relay.watchdog import Watchdog
 from tailrace.relay.wire import Unpacker
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _ACK_S: Final = 0.05
 
 JoinCluster = Callable[[fl.FlightClient, "Source", str], "Identity"]
 """Joins a cluster through a source; gives who the node is then."""
+CloseGap = Callable[[fl.FlightClient, "Source", TailraceError], None]
+"""What a source no longer has is got in another way; raises an error that says more when it cannot be."""
 
 
 class State(StrEnum):
@@ -68,6 +71,8 @@ RETRIED: Final = {
     "relay.no_rights": State.LOADING,
     "relay.gap": State.LOADING,
     "relay.anonymous": State.LOADING,
+    "relay.ahead": State.LOADING,
+    "relay.unsent": State.LOADING,
     "relay.join_lost": State.LOADING,
     "relay.conflict": State.LOADING,
     "source.unreachable": State.LOADING,
@@ -90,6 +95,14 @@ class Source:
     certificate: bytes | None = field(default=None, repr=False)
     """What this node shows a source that wants to see one, and its key."""
     key: bytes | None = field(default=None, repr=False)
+    namespace: str | None = None
+    """A pattern: messages of other namespaces come as noops."""
+    without: frozenset[NodeId] = frozenset()
+    """Origins whose messages do not come."""
+
+    def wanted(self, vclock: Vclock) -> Vclock:
+        """How far this node is to come, of a clock of the source's."""
+        return Vclock({origin: lsn for origin, lsn in vclock.items() if origin not in self.without})
 
     def client(self) -> fl.FlightClient:
         tls: Any = {"tls_root_certs": self.ca, "cert_chain": self.certificate, "private_key": self.key}
@@ -106,6 +119,10 @@ class Progress:
     """How far the source was when it last said so."""
     lag_s: float | None = None
     """How old the last message was when it came, by this node's clock and the source's."""
+    behind_bytes: int | None = None
+    """So much of its log the source had still to send, or had not heard that it came."""
+    behind_s: float | None = None
+    """How old the oldest of that was, by the source's own clock alone."""
     seen_s: float = 0.0
     """When the source was last heard of, on the monotonic clock: the age of these figures."""
 
@@ -123,6 +140,7 @@ class Applier:
         changed: Callable[[], None] = lambda: None,
         join: JoinCluster | None = None,
         is_anonymous: bool = False,
+        close_gap: CloseGap | None = None,
     ) -> None:
         self.source = source
         self._is_anonymous = is_anonymous
@@ -132,6 +150,7 @@ class Applier:
         self._heartbeat_s = heartbeat_s
         self._changed = changed
         self._join = join
+        self._close_gap = close_gap
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tailrace-applier-{source.name}", daemon=True)
         self._reader: fl.FlightStreamReader | None = None
@@ -188,26 +207,39 @@ class Applier:
                 with flight.our_errors():
                     self._subscribe(client)
             except TailraceError as error:
-                if error.code != "relay.unknown_replica":
-                    raise
-                self._become(State.REGISTER, None)
-                register(client, self.source, self._identity, self._journal.vclock)
+                self._mend(client, error)
                 self._subscribe(client)
+
+    def _mend(self, client: fl.FlightClient, error: TailraceError) -> None:
+        """Do what lets the source be followed after all, if that can be done now."""
+        if error.code == "relay.unknown_replica":
+            self._become(State.REGISTER, None)
+            try:
+                return register(client, self.source, self._identity, self._journal.vclock)
+            except TailraceError as refusal:
+                error = refusal
+        if error.code != "relay.gap" or self._close_gap is None:
+            raise error
+        self._become(State.JOIN, error)
+        self._close_gap(client, self.source, error)
 
     def _subscribe(self, client: fl.FlightClient) -> None:
         since = self._journal.vclock
+        self._note(lag_s=None, behind_bytes=None, behind_s=None, seen_s=0.0)  # what was told before is old
         request = Subscribe(
             node=self._identity.node,
             cluster=self._identity.cluster or "",
             vclock=since,
             is_anonymous=self._is_anonymous,
+            namespace=self.source.namespace,
+            without=sorted(self.source.without),
         )
         reader = client.do_get(fl.Ticket(request.packed()), flight.options(self.source.token))
         self._reader = reader
         try:
-            with _Watchdog(reader, SILENCE * self._heartbeat_s) as watchdog:
+            with Watchdog(reader.cancel, SILENCE * self._heartbeat_s) as watchdog:
                 answer = Subscribed.read(_metadata(reader.read_chunk()))
-                self._note(source_clock=answer.vclock)
+                self._note(source_clock=answer.vclock, seen_s=time.monotonic())
                 self._become(State.SYNC, None)
                 self._receive(client, reader, since, answer.vclock, watchdog)
         finally:
@@ -215,7 +247,7 @@ class Applier:
             reader.cancel()
 
     def _receive(
-        self, client: fl.FlightClient, reader: Any, received: Vclock, target: Vclock, watchdog: _Watchdog
+        self, client: fl.FlightClient, reader: Any, received: Vclock, target: Vclock, watchdog: Watchdog
     ) -> None:
         """Take what comes until the connection ends. `received` is what came through this connection."""
         unpacker, acknowledged_s = Unpacker(), 0.0
@@ -225,7 +257,8 @@ class Applier:
             if chunk.app_metadata is not None:
                 beat = Heartbeat.read(_metadata(chunk))
                 self._note(source_clock=beat.vclock, seen_s=time.monotonic())
-                if beat.vclock <= self._journal.vclock:
+                self._note(behind_bytes=beat.behind_bytes, behind_s=beat.behind_s)
+                if self._has(beat.vclock):
                     self._note(lag_s=0.0)
             groups = list(unpacker.groups(chunk.data))
             self._journal.append_groups(groups)
@@ -234,13 +267,16 @@ class Applier:
                 received = received.advanced(origin, last)
                 newest = max(head.timestamp for head, _ in group)
                 self._note(lag_s=_age_s(newest), seen_s=time.monotonic())
-            if self.progress.state is State.SYNC and target <= self._journal.vclock and self._is_near():
+            if self.progress.state is State.SYNC and self._has(target) and self._is_near():
                 self._become(State.FOLLOW, None)
             is_due = chunk.app_metadata is not None or time.monotonic() - acknowledged_s >= _ACK_S
             if unpacker.is_between_groups and is_due:
                 acknowledged_s = time.monotonic()
                 ack = Ack(node=self._identity.node, vclock=received, term=self._journal.term)
                 flight.ask(client, Call.ACK, ack, self.source.token, SILENCE * self._heartbeat_s)
+
+    def _has(self, vclock: Vclock) -> bool:
+        return self.source.wanted(vclock) <= self._journal.vclock
 
     def _is_near(self) -> bool:
         return self.progress.lag_s is None or self.progress.lag_s <= SYNC_LAG_S
@@ -259,34 +295,6 @@ def register(
     """Make a source keep its log for this node."""
     request = Register(node=identity.node, cluster=identity.cluster or "", vclock=vclock, is_newcomer=is_newcomer)
     flight.ask(client, Call.REGISTER, request, source.token)
-
-
-class _Watchdog:
-    """Ends a connection on which nothing comes any more."""
-
-    def __init__(self, reader: Any, silence_s: float) -> None:
-        self._reader = reader
-        self._silence_s = silence_s
-        self._heard_s = time.monotonic()
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="tailrace-watchdog", daemon=True)
-
-    def __enter__(self) -> _Watchdog:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def pet(self) -> None:
-        self._heard_s = time.monotonic()
-
-    def _watch(self) -> None:
-        while not self._is_over.wait(self._silence_s / 10):
-            if time.monotonic() - self._heard_s > self._silence_s:
-                self._reader.cancel()
-                return
 
 
 def _metadata(chunk: Any) -> bytes:

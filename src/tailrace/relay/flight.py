@@ -36,6 +36,7 @@ from tailrace.relay.request import (
     read_wish,
 )
 from tailrace.relay.service import Service
+from tailrace.relay.subscription import Subscription
 from tailrace.relay.wire import SCHEMA, all_packed, packed_together
 
 HEARTBEAT_S: Final = 1.0
@@ -146,7 +147,7 @@ class RelayServer(fl.FlightServerBase):
                 while not self._stopping.is_set() and not context.is_cancelled():
                     if time.monotonic() - beat_s >= self._heartbeat_s:
                         beat_s = time.monotonic()
-                        yield self._heartbeat()
+                        yield self._heartbeat(subscription)
                     for batch, is_whole in packed_together(subscription.groups()):
                         yield batch
                         if is_whole and time.monotonic() - beat_s >= self._heartbeat_s:
@@ -155,8 +156,9 @@ class RelayServer(fl.FlightServerBase):
                         subscription.check_alive(SILENCE * self._heartbeat_s)
                         watch.wait(max(0.0, beat_s + self._heartbeat_s - time.monotonic()))
 
-    def _heartbeat(self) -> tuple[pa.RecordBatch, pa.Buffer]:
-        beat = Heartbeat(vclock=self._service.journal.vclock)
+    def _heartbeat(self, subscription: Subscription) -> tuple[pa.RecordBatch, pa.Buffer]:
+        lag = subscription.lag()
+        beat = Heartbeat(vclock=self._service.journal.vclock, behind_bytes=lag.bytes, behind_s=lag.seconds)
         return _NOTHING, pa.py_buffer(beat.packed())
 
     def _operate(self, peer: str, call: str, said: bytes) -> Paper:

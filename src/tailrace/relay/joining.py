@@ -13,21 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pyarrow.flight as fl
-from pyarrow import ipc
 
 from tailrace.errors import TailraceError
-from tailrace.log.batch import Batch, decode_body
+from tailrace.log.batch import Batch
 from tailrace.message import NodeId
 from tailrace.relay import flight
+from tailrace.relay.checking import checked
+from tailrace.relay.download import CHUNK_BYTES_MAX, SILENCE_S, download, stored
 from tailrace.relay.flight import Call
 from tailrace.relay.limbo import Limbo
 from tailrace.relay.outgoing import Frame
 from tailrace.relay.paper import Paper
 from tailrace.relay.refusal import malformed
 from tailrace.relay.request import Chunk, FinalRows, Finish, Join, Joined, Registered
-from tailrace.relay.wire import SCHEMA, Unpacker
+from tailrace.relay.wire import Unpacker
 
 if TYPE_CHECKING:
     from tailrace.node.identity import Identity
@@ -37,16 +37,29 @@ if TYPE_CHECKING:
 
 PARALLEL: Final = 4
 _SESSION: Final = "session.json"
+_ANSWER_S: Final = 3600.0
+"""A source copies its database before it answers."""
+_NOT_TO_BE_RESUMED: Final = frozenset({"relay.join_lost", "relay.gap", "relay.unsent", "relay.endless_join"})
 
 
 class Joining:
     """One attempt to join. What it has fetched is kept in a directory for the next."""
 
-    def __init__(self, source: Source, identity: Identity, directory: str, *, is_anonymous: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        identity: Identity,
+        directory: str,
+        *,
+        is_anonymous: bool = False,
+        is_again: bool = False,
+    ) -> None:
+        """`is_again`: the node belongs to the cluster already, and takes a new snapshot."""
         self._source = source
         self._identity = identity
         self._directory = directory
         self._is_anonymous = is_anonymous
+        self._is_again = is_again
 
     def run(self, client: fl.FlightClient, journal: Journal, store: Store) -> None:
         """Everything, up to the moment from which changes are followed."""
@@ -55,15 +68,20 @@ class Joining:
             self._fetch(client, joined)
             answer = self._ask(client, Call.FINISH, Finish(session=joined.session))
             registered = Registered.read(answer)
-            final = [] if self._is_anonymous else list(self._groups(client, FinalRows(session=joined.session)))
+            final = os.path.join(self._directory, "final")
+            if not self._is_anonymous:
+                self._download(client, FinalRows(session=joined.session), final)
+            limbo = Limbo() if joined.meta is None else Limbo(joined.meta.term, NodeId(joined.meta.leader))
+            if self._is_again:
+                store.reload(self._batches(joined.chunks), joined.vclock, limbo)
+            else:
+                store.load(self._batches(joined.chunks), limbo)
         except TailraceError as error:
-            if error.code == "relay.join_lost":
+            if error.code in _NOT_TO_BE_RESUMED:
                 self._forget()
             raise
-        limbo = Limbo() if joined.meta is None else Limbo(joined.meta.term, NodeId(joined.meta.leader))
-        store.load(self._batches(joined.chunks), limbo)
         journal.begin_at(joined.vclock, limbo)
-        for group in final:
+        for group in [] if self._is_anonymous else _groups(final):
             journal.append_group(group)
         if not self._is_anonymous and not registered.vclock <= journal.vclock:
             what = f"the source promised messages up to {registered.vclock}, and sent those up to {journal.vclock}"
@@ -103,12 +121,11 @@ class Joining:
                 pass
 
     def _fetch_chunk(self, client: fl.FlightClient, session: str, number: int) -> None:
-        path = self._path(number)
-        ticket = Chunk(session=session, chunk=number)
-        with open(f"{path}.part", "wb") as file, ipc.new_stream(file, SCHEMA) as stream:
-            for batch in self._get(client, ticket.packed()):
-                stream.write_batch(batch)
-        os.replace(f"{path}.part", path)  # a file with its own name is whole
+        self._download(client, Chunk(session=session, chunk=number), self._path(number))
+
+    def _download(self, client: fl.FlightClient, wish: Paper, path: str) -> None:
+        token = self._source.token
+        download(client, wish.packed(), token, path, bytes_max=CHUNK_BYTES_MAX, silence_s=SILENCE_S)
 
     def _path(self, number: int) -> str:
         return os.path.join(self._directory, f"{number}.chunk")
@@ -116,25 +133,17 @@ class Joining:
     def _batches(self, chunks: int) -> Iterator[Batch]:
         """The rows of all chunks, each looked at before it is believed."""
         for number in range(chunks):
-            with pa.memory_map(self._path(number)) as file, ipc.open_stream(file) as stream:
-                unpacker = Unpacker()
-                for batch in stream:
-                    for group in unpacker.groups(batch):
-                        for head, body in group:
-                            yield Batch(head.namespace, decode_body(body), head.mode)
-
-    def _groups(self, client: fl.FlightClient, wish: FinalRows) -> Iterator[list[Frame]]:
-        unpacker = Unpacker()
-        for batch in self._get(client, wish.packed()):
-            yield from unpacker.groups(batch)
-
-    def _get(self, client: fl.FlightClient, ticket: bytes) -> Iterator[pa.RecordBatch]:
-        with flight.our_errors():
-            reader = client.do_get(fl.Ticket(ticket), flight.options(self._source.token))
-            for chunk in reader:
-                if chunk.data is not None and len(chunk.data):
-                    yield chunk.data
+            for group in _groups(self._path(number)):
+                yield from (checked(head, body) for head, body in group)
 
     def _ask(self, client: fl.FlightClient, call: Call, paper: Paper) -> bytes:
-        (answer,) = flight.ask(client, call, paper, self._source.token)
+        (answer,) = flight.ask(client, call, paper, self._source.token, _ANSWER_S)
         return answer
+
+
+def _groups(path: str) -> Iterator[list[Frame]]:
+    unpacker = Unpacker()
+    for batch in stored(path):
+        yield from unpacker.groups(batch)
+    if not unpacker.is_between_groups:
+        raise malformed("what a peer sent cannot be read: it ends in the middle of a group")

@@ -6,34 +6,33 @@ that was made by its origin is the same group everywhere.
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP, Batch
-from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
 from tailrace.message import Lsn, NodeId, Offset
+from tailrace.relay.checking import check_rows
+from tailrace.relay.keepsake import Keepsake, keep, kept
 from tailrace.relay.limbo import Control, Limbo, control_in, control_of
 from tailrace.relay.names import SYNCHRO
-from tailrace.relay.refusal import check_next, malformed
+from tailrace.relay.oldest import Oldest
+from tailrace.relay.refusal import bad_group, check_next, interleaved, malformed
 from tailrace.relay.term import Terms
-from tailrace.relay.vclock import LOCAL, Vclock, decode_vclock
+from tailrace.relay.vclock import LOCAL, Vclock
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
     from tailrace.log.commitlog import CommitLog
 
-CLOCK_NAME: Final = "vclock.json"
 Frames = Sequence[tuple[Head, "ReadableBuffer"]]
 
 
@@ -56,10 +55,13 @@ class Journal:
         self.node = node
         self._turn = threading.Lock()
         self.view = LogView(log.directory)
-        self._vclock = stored_clock(log.directory).joined(clock_of(self.view))
-        self._latest_us = max((found.latest for _, found in self.view.all_contents()), default=0)
+        keepsake = kept(log.directory)
+        self._begin = keepsake.begin
+        self._vclock = keepsake.vclock.joined(clock_of(self.view))
+        self._latest_us = max((keepsake.latest_us, *(found.latest for _, found in self.view.all_contents())))
+        self._oldest = Oldest(log.directory)
         self._terms = Terms(log.directory)
-        self.limbo = self._terms.limbo(self.view)
+        self.limbo = self._terms.limbo(self.view).behind(self._begin)
         """What is undecided at the end of the log."""
 
     @property
@@ -102,6 +104,11 @@ class Journal:
                 raise TailraceError("relay.loading", what, hint="try again in a moment")
             return self.end, self._vclock
 
+    def reached(self) -> tuple[Offset, Vclock]:
+        """Like `snapshot`, whatever is undecided."""
+        with self._turn:
+            return self.end, self._vclock
+
     def decided(self) -> tuple[Offset, Vclock]:
         """The place in the log before which everything is decided, and the clock there."""
         with self._turn:
@@ -111,6 +118,12 @@ class Journal:
                 for head in self.view.heads(end):
                     vclock[head.origin] = Lsn(min(head.first_lsn - 1, vclock.get(head.origin, head.last_lsn)))
             return end, Vclock(vclock)
+
+    def oldest(self) -> Vclock:
+        """What the log does not have any more, or never had: who has this can get the rest from it."""
+        with self._turn:
+            vclock, begin = self._vclock, self._begin
+        return self._oldest.clock(vclock, begin)
 
     def append_local(self, batches: Iterable[Batch], beside: Sequence[Batch] = ()) -> Vclock:
         """Append what happened here as one group. The batches' own lsn give its order; they get the node's numbers.
@@ -157,6 +170,7 @@ class Journal:
         if last <= reached[origin]:
             return None
         check_next(origin, first, reached[origin])
+        check_rows(frames)
         control = control_of(frames)  # what cannot be read does not come into the log
         with self.log.group(waits=False) as group:
             for head, body in frames:
@@ -168,23 +182,24 @@ class Journal:
         """All up to here is in the node though not in its log, as after a JOIN."""
         with self._turn:
             self._vclock = self._vclock.joined(vclock)
+            self._begin = self._begin.joined(vclock)
             if limbo is not None and limbo.term > self.limbo.term:
                 self.limbo = limbo
-            self._store()
+            self.limbo = self.limbo.behind(self._begin)
+            self._keep()
 
-    def remember(self) -> None:
-        """Keep the clock by itself, so that messages can be removed from the log."""
+    def remember(self) -> Offset:
+        """Keep by itself what the log says about the node, durably: messages before this offset can be removed."""
         with self._turn:
-            self._store()
+            self._keep()
+            return Offset(min([self.end, *(each.offset for each in self.limbo.pending)]))
 
     def _observe(self, control: Control, origin: NodeId, offset: Offset) -> None:
         self.limbo, _ = self.limbo.after(control, origin, self._vclock[origin], offset)
 
-    def _store(self) -> None:
+    def _keep(self) -> None:
         self._terms.keep(self.limbo)
-        path = os.path.join(self.log.directory, CLOCK_NAME)
-        with disk_errors("keeping the clock", path):
-            Disk().replace_file(path, json.dumps(self._vclock.encode()).encode())
+        keep(self.log.directory, Keepsake(self._vclock, self._begin, self._latest_us))
 
     def _numbered(self, batches: list[Batch]) -> list[Batch]:
         batches = [batch for batch in batches if len(batch)]
@@ -218,26 +233,17 @@ def clock_of(view: LogView) -> Vclock:
     return vclock
 
 
-def stored_clock(directory: str) -> Vclock:
-    """What `remember` has kept; nothing when there was nothing to keep."""
-    path = os.path.join(directory, CLOCK_NAME)
-    with disk_errors("reading the clock", path):
-        try:
-            with open(path, encoding="ascii") as stream:
-                return decode_vclock(json.load(stream))
-        except FileNotFoundError:
-            return Vclock()
-
-
 def span_of(heads: Sequence[Head]) -> tuple[NodeId, Lsn, Lsn]:
     """Whose messages a group has, and from which to which; together its frames have all between."""
     origins = {head.origin for head in heads}
-    if len(origins) != 1 or LOCAL in origins:
-        raise malformed(f"a group has messages of {len(origins)} origins, or of none that is known")
+    if len(origins) != 1:
+        raise interleaved(len(origins))
+    if LOCAL in origins:
+        raise malformed("a group has messages that are of no node")
     first, last = min(head.first_lsn for head in heads), max(head.last_lsn for head in heads)
     messages = sum(head.span for head in heads)
     if last - first + 1 != messages:
-        raise malformed(f"a group from lsn {first} to {last} has {messages} messages")
+        raise bad_group(f"it has {messages} messages from lsn {first} to {last}")
     return origins.pop(), first, last
 
 

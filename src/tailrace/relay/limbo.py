@@ -27,6 +27,7 @@ from tailrace.relay.refusal import malformed
 
 if TYPE_CHECKING:
     from tailrace.relay.outgoing import Frame
+    from tailrace.relay.vclock import Vclock
 
 PENDING_MAX: Final = 100_000
 """Transactions about which nobody has decided."""
@@ -95,6 +96,10 @@ class Limbo:
                 confirmed = tuple(each for each in mine if each.lsn <= control.lsn)
                 return self._without(confirmed), confirmed
         return self._without(tuple(each for each in mine if each.lsn >= control.lsn)), ()
+
+    def behind(self, vclock: Vclock) -> Limbo:
+        """What is undecided where a snapshot with that clock has come since: what it has is decided."""
+        return self._without([each for each in self.pending if each.lsn <= vclock[each.origin]])
 
     def _promoted(self, control: Control, origin: NodeId) -> tuple[Limbo, tuple[Pending, ...]]:
         if control.term <= self.term:

@@ -17,7 +17,7 @@ from tailrace.log.batch import Batch, decode_body, encode_frame
 from tailrace.log.cursor import Cursor
 from tailrace.log.frame import Head
 from tailrace.log.selection import EVERYTHING
-from tailrace.message import Lsn, NodeId, Offset, Op
+from tailrace.message import NodeId, Offset, Op
 from tailrace.relay.journal import span_of
 from tailrace.relay.names import NOOPS, TRAVELLING
 from tailrace.relay.refusal import check_next
@@ -95,18 +95,6 @@ def first_missing(view: LogView, vclock: Vclock) -> Offset:
         if any(high > vclock[NodeId(origin)] for origin, (_, high) in found.origins.items() if origin != LOCAL):
             return _first_in(view, base, vclock)
     return end
-
-
-def check_covered(view: LogView, vclock: Vclock, here: Vclock) -> None:
-    """Refuse a clock behind which a log has not everything that its node has: something was removed from it, or never
-    was in it (I8)."""
-    lowest: dict[int, int] = {}
-    for _, found in view.all_contents():
-        for origin, (low, _) in found.origins.items():
-            lowest[origin] = min(low, lowest.get(origin, low))
-    for origin, last in here.items():
-        if last > vclock[origin]:
-            check_next(origin, Lsn(max(vclock[origin] + 1, lowest.get(origin, last + 1))), vclock[origin])
 
 
 def _first_in(view: LogView, base: Offset, vclock: Vclock) -> Offset:

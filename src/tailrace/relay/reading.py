@@ -39,7 +39,8 @@ from tailrace.relay.inquiry import (
 )
 from tailrace.relay.journal import span_of
 from tailrace.relay.limbo import control_of
-from tailrace.relay.outgoing import check_covered, first_missing
+from tailrace.relay.oldest import check_kept
+from tailrace.relay.outgoing import first_missing
 from tailrace.relay.request import Chunk
 from tailrace.relay.vclock import LOCAL, Vclock
 
@@ -188,7 +189,7 @@ class Readings:
         """Where in this log a place is. All that comes behind it is here."""
         if since.log != self._log:
             with self._looking:
-                check_covered(self._contents, since.vclock, self._journal.vclock)
+                check_kept(self._journal.oldest(), since.vclock)
             return self._missing(since.vclock)
         oldest, end = self._journal.view.bases()[0], self._journal.end
         if not oldest <= since.offset <= end:

@@ -11,6 +11,17 @@ def malformed(what: str) -> TailraceError:
     return TailraceError("relay.malformed", what, hint="see that both nodes run the same release")
 
 
+def bad_group(why: str) -> TailraceError:
+    """Its messages are not those of whole transactions."""
+    return TailraceError("relay.bad_group", f"a group that a peer sent is refused: {why}", hint="mend the peer")
+
+
+def interleaved(origins: int) -> TailraceError:
+    """A transaction begins before the one before it has ended."""
+    what = f"a group that a peer sent is refused: it has messages of {origins} nodes"
+    return TailraceError("relay.interleaved", what, hint="mend the peer")
+
+
 def check_next(origin: NodeId, first: Lsn, known: Lsn) -> None:
     """Refuse a group that does not begin right behind what is known of its origin (I8)."""
     if first <= known:

@@ -10,10 +10,13 @@ from tailrace.errors import TailraceError
 from tailrace.message import NodeId
 from tailrace.relay.inquiry import Range
 from tailrace.relay.paper import Clock, ClusterId, Node, Paper, SessionName
+from tailrace.relay.vclock import Vclock
 
 VERSION: Final = 2
 """Of the protocol. A peer that says a higher one gets what this version has. 1 had no meta stage."""
 META_SINCE: Final = 2
+CHUNKS_MAX: Final = 1_000_000
+"""So many chunks a join may have."""
 
 
 Term = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -34,6 +37,8 @@ class Ballot(Paper):
     node: Node
     cluster: ClusterId | None = None
     vclock: Clock
+    oldest: Clock = Field(default_factory=Vclock)
+    """What its log does not have any more: who has this can get the rest from it."""
     version: int = VERSION
     is_loading: bool = False
     term: Term = 0
@@ -61,7 +66,7 @@ class Joined(Paper):
 
     session: SessionName
     vclock: Clock
-    chunks: Annotated[int, Field(ge=0)]
+    chunks: Annotated[int, Field(ge=0, le=CHUNKS_MAX)]
     meta: Meta | None = None
     """Only for peers that understand it."""
 
@@ -133,6 +138,10 @@ class Heartbeat(Paper):
     """Sent at once, then regularly, also between messages."""
 
     vclock: Clock
+    behind_bytes: Annotated[int, Field(ge=0)] = 0
+    """So much of the log the peer has not acknowledged."""
+    behind_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """How old the oldest message is that the peer has not acknowledged, by the clock of the node that says this."""
 
 
 class Ack(Paper):

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from tailrace.errors import TailraceError
 from tailrace.limits import HOLD_S
-from tailrace.log.consumers import Consumers
+from tailrace.log.consumers import Consumers, Hold
 from tailrace.message import Lsn, NodeId
 from tailrace.namespace import namespace_pattern
 from tailrace.relay.holds import Holds, anonymous_name
 from tailrace.relay.join import note_member
-from tailrace.relay.outgoing import Frame, Wish, check_covered, first_missing
+from tailrace.relay.keeping import as_gap, keep_from
+from tailrace.relay.oldest import check_kept
+from tailrace.relay.outgoing import Frame, Wish, first_missing
 from tailrace.relay.request import (
     Ack,
     Ballot,
@@ -47,12 +49,20 @@ class Service:
     """One node's log, open to peers."""
 
     def __init__(
-        self, identity: Identity, journal: Journal, joins: Joins | None = None, *, hold_s: float = HOLD_S
+        self,
+        identity: Identity,
+        journal: Journal,
+        joins: Joins | None = None,
+        *,
+        hold_s: float = HOLD_S,
+        hold: Hold | None = None,
     ) -> None:
         self.identity = identity
         self.journal = journal
         self._joins = joins
         self._readings: Readings | None = None
+        self._hold = hold or Hold()
+        """How much of the log each peer may hold back."""
         self.consumers = Consumers(journal.log.directory)
         self.holds = Holds(self.consumers, hold_s)
         self.is_loading = False
@@ -62,6 +72,7 @@ class Service:
         self._lock = threading.Lock()
         self.acknowledged = threading.Condition()
         """Told whenever a peer has acknowledged something."""
+        self._keeping = threading.Lock()
 
     def vote(self) -> Ballot:
         """Answered to everybody, always."""
@@ -69,6 +80,7 @@ class Service:
             node=self.identity.node,
             cluster=self.identity.cluster,
             vclock=self.journal.vclock,
+            oldest=self.journal.oldest(),
             is_loading=self.is_loading,
             term=self.journal.term,
         )
@@ -86,9 +98,14 @@ class Service:
             without=frozenset(NodeId(origin) for origin in request.without),
             namespace=namespace_pattern(request.namespace),
         )
-        with self._exclusively(request.node):
+        self._check_ahead(request.vclock)
+        with self._exclusively(request.node), as_gap():
+            check_kept(self.journal.oldest(), request.vclock, wish.without)
+            if not request.is_anonymous:
+                self.keep_for(request.node, request.vclock)
             answer = Subscribed(node=self.identity.node, cluster=cluster, vclock=self.journal.vclock)
             with Subscription(self.journal, self.consumers, name, wish, request.vclock) as subscription:
+                check_kept(self.journal.oldest(), request.vclock, wish.without)  # from now on nothing of it goes
                 self.following[request.node] = subscription
                 try:
                     yield answer, subscription
@@ -169,20 +186,17 @@ class Service:
         """A node that joined elsewhere will follow: the log is kept for it from what it does not have."""
         self._check_peer(request.node, request.cluster)
         is_known = consumer_name(request.node) in self.consumers.names()
+        check_kept(self.journal.oldest(), request.vclock)
         self.keep_for(request.node, request.vclock)
         if request.is_newcomer and not is_known:
-            try:
-                check_covered(self.journal.view, request.vclock, self.journal.vclock)
-            except TailraceError:
-                self.consumers.delete(consumer_name(request.node), "it lacks what is not in the log any more")
-                raise
             note_member(self.journal, NodeId(request.node))
         self.holds.release(anonymous_name(request.node), "it is registered")
 
     def keep_for(self, node: int, vclock: Vclock | None = None) -> None:
         """From now on the log is kept for this replica, from a clock on or from now."""
         start = self.journal.end if vclock is None else first_missing(self.journal.view, vclock)
-        self.consumers.register(consumer_name(node), start=start, exist_ok=True)
+        with self._keeping:
+            keep_from(self.consumers, consumer_name(node), start, self._hold)
 
     def _hold_of_anonymous(self, request: Subscribe) -> str:
         """The log is kept for a replica that only reads from what it does not have, if all of that is there."""
@@ -190,7 +204,7 @@ class Service:
         if request.node not in self._connected:
             self.holds.keep(name, first_missing(self.journal.view, request.vclock))
         try:
-            check_covered(self.journal.view, request.vclock, self.journal.vclock)
+            check_kept(self.journal.oldest(), request.vclock)
         except TailraceError:
             self.holds.release(name, "it lacks what is not in the log any more")
             raise
@@ -210,6 +224,15 @@ class Service:
             raise TailraceError("relay.wrong_cluster", what, hint="name a source of the same cluster")
         self._check_registers(is_anonymous=is_anonymous)
         return cluster
+
+    def _check_ahead(self, theirs: Vclock) -> None:
+        """Refuse to follow a node that has lost its own last messages: it would give their numbers to others (I8)."""
+        node = self.identity.node
+        here = self.journal.vclock[node]
+        if theirs[node] > here:
+            what = f"the peer has messages {here + 1} to {theirs[node]} of node {node}, which has lost them"
+            hint = "let that node follow this one, and wait until it has them again"
+            raise TailraceError("relay.ahead", what, hint=hint)
 
     def _joining(self) -> Joins:
         if self._joins is None:

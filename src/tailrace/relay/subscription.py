@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from tailrace.errors import TailraceError
+from tailrace.log.lag import Lag, lag_behind
 from tailrace.log.session import ConsumerSession
 from tailrace.log.view import LogView
-from tailrace.message import Offset
+from tailrace.message import Lsn, NodeId, Offset, now
 from tailrace.relay.outgoing import Frame, Outgoing, Wish
 from tailrace.relay.vclock import LOCAL, Vclock
 
@@ -52,12 +53,16 @@ class Subscription:
         self.acknowledged_s = time.monotonic()
         self.name = name
         self._journal = journal
+        self._wish = wish
+        self._view = LogView(journal.log.directory)
         self._session = ConsumerSession(consumers, name)
         try:
-            self._outgoing = Outgoing(LogView(journal.log.directory), wish, vclock, self.here)
+            self._outgoing = Outgoing(self._view, wish, vclock, self.here)
         except BaseException:
             self._session.close()
             raise
+        self.place = self._outgoing.next_offset
+        """The peer has everything before."""
         self._waiting: deque[_Sent] = deque()
         self._lock = threading.Lock()
         self._failure: TailraceError | None = None
@@ -75,8 +80,13 @@ class Subscription:
     @property
     def behind(self) -> int:
         """How many messages the peer does not have yet."""
-        here = self._journal.vclock
-        return sum(max(0, lsn - self.acknowledged[origin]) for origin, lsn in here.items())
+        return sum(max(0, lsn - self.acknowledged[origin]) for origin, lsn in self._wanted())
+
+    def lag(self) -> Lag:
+        """How far the peer is behind, as the log is now. For the thread that takes the groups."""
+        behind = self.behind
+        found = lag_behind(self._view, self.place - 1, now() / 1e6) if behind else Lag(0, 0, 0.0)
+        return Lag(behind, found.bytes, found.seconds)
 
     def groups(self) -> Iterator[list[Frame]]:
         """What there is for the peer now."""
@@ -118,7 +128,16 @@ class Subscription:
         with suppress(TailraceError):  # what was not recorded will be sent again, and is known to the peer
             self._session.close()
 
+    def _wanted(self) -> Iterator[tuple[NodeId, Lsn]]:
+        """How far the peer is to come."""
+        for origin, lsn in self._journal.vclock.items():
+            if origin == self._wish.peer:
+                yield origin, min(lsn, self.here[origin])  # what it wrote since it came it has
+            elif origin not in self._wish.without:
+                yield origin, lsn
+
     def _commit(self, end: Offset) -> None:
+        self.place = end
         self._session.commit(end - 1)
 
 

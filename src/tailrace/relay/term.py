@@ -32,14 +32,14 @@ class Terms:
 
     def limbo(self, view: LogView) -> Limbo:
         """What is undecided at the end of a log."""
-        limbo = Limbo()
+        limbo = self._kept  # how its term began may not be in the log any more
         cursor = Cursor(view, view.bases()[0], CONTROLS)
         for frame in cursor.advance(view.head().next_offset):
             head = frame.head
             control = control_in(frame.rows())
             limbo, _ = limbo.after(control, head.origin, last_lsn(view, head.offset), head.offset)
         cursor.close()
-        return limbo if limbo.term >= self._kept.term else self._kept
+        return limbo
 
     def promise(self, term: int, node: NodeId, limbo: Limbo) -> None:
         self.promised, self.promised_to = term, node

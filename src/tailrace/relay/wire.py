@@ -16,7 +16,7 @@ from tailrace.log.frame import Head, ShortFrame, crc32, parse_head, place_head
 from tailrace.namespace import RESERVED, check_name
 from tailrace.relay.names import TRAVELLING
 from tailrace.relay.outgoing import Frame
-from tailrace.relay.refusal import malformed
+from tailrace.relay.refusal import interleaved, malformed
 
 SCHEMA: Final = pa.schema([pa.field("frame", pa.binary(), nullable=False)])
 GROUP_BYTES_MAX: Final = 4 * GIB
@@ -43,11 +43,11 @@ class Unpacker:
 
     def groups(self, batch: pa.RecordBatch) -> Iterator[list[Frame]]:
         """The groups that a batch completes."""
-        if not batch.schema.equals(SCHEMA):
-            raise malformed(f"{_HERE} cannot be read: a batch has other columns than it should")
-        for value in batch.column("frame"):
+        for value in check_batch(batch).column("frame"):
             buffer: Any = value.as_buffer()
             head, body = parsed(memoryview(buffer))
+            if self._frames and head.origin != self._frames[0][0].origin:
+                raise interleaved(2)
             self._frames.append((head, body))
             self._bytes += head.frame_bytes
             if self._bytes > GROUP_BYTES_MAX:
@@ -55,6 +55,19 @@ class Unpacker:
             if head.closes_group:
                 group, self._frames, self._bytes = self._frames, [], 0
                 yield group
+
+
+def check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Refuse a batch that is not of frames, or whose lengths lie."""
+    if not batch.schema.equals(SCHEMA):
+        raise malformed(f"{_HERE} cannot be read: a batch has other columns than it should")
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise malformed(f"{_HERE} cannot be read: {' '.join(str(error).split())[:200]}") from error
+    if batch.column("frame").null_count:
+        raise malformed(f"{_HERE} cannot be read: a frame is missing")
+    return batch
 
 
 def parsed(frame: memoryview) -> tuple[Head, memoryview]:
