@@ -16,9 +16,10 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.limits import KIB
+from tailrace.log.agreement import Hold, Policy
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.compaction import compact
-from tailrace.log.consumers import Consumers, Hold, Policy
+from tailrace.log.consumers import Consumers
 from tailrace.log.lag import lag_behind
 from tailrace.log.reader import LogReader
 from tailrace.log.retention import retain

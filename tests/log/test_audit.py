@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.log import audit
-from tailrace.log.consumers import Consumers, Hold, Policy
+from tailrace.log.agreement import Hold, Policy
+from tailrace.log.consumers import Consumers
 from tailrace.log.disk import Disk
 from tailrace.log.operator import Operator
 from tailrace.log.retention import retain

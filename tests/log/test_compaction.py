@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import TailraceError
+from tailrace.log.agreement import Hold, Policy
 from tailrace.log.batch import key_of
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.compaction import By, compact
-from tailrace.log.consumers import Consumers, Hold, Policy
+from tailrace.log.consumers import Consumers
 from tailrace.log.contents import contents_path
 from tailrace.log.disk import DRAFT_SUFFIX, Disk
 from tailrace.log.index import index_path

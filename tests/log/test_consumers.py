@@ -13,18 +13,10 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.log import audit
+from tailrace.log.agreement import Agreement, Hold, Policy
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.compaction import compact
-from tailrace.log.consumers import (
-    AGREEMENT_NAME,
-    DRAFT_NAME,
-    PREFIX,
-    Agreement,
-    Consumers,
-    Hold,
-    Policy,
-    State,
-)
+from tailrace.log.consumers import AGREEMENT_NAME, DRAFT_NAME, PREFIX, Consumers, State
 from tailrace.log.disk import Disk
 from tailrace.log.head import LogHead
 from tailrace.log.operator import Operator

@@ -11,9 +11,10 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.log import audit, removed
+from tailrace.log.agreement import Hold, Policy
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.compaction import compact
-from tailrace.log.consumers import AGREEMENT_NAME, PREFIX, Consumers, Hold, Policy, State
+from tailrace.log.consumers import AGREEMENT_NAME, PREFIX, Consumers, State
 from tailrace.log.disk import Disk
 from tailrace.log.maintenance import maintaining
 from tailrace.log.operator import Operator

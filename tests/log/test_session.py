@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import TailraceError
+from tailrace.log.agreement import Hold, Policy
 from tailrace.log.commitlog import CommitLog
-from tailrace.log.consumers import Consumers, Hold, Policy, State
+from tailrace.log.consumers import Consumers, State
 from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Record, read_positions, read_records
 from tailrace.log.operator import Operator
 from tailrace.log.reader import LogReader

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.log.consumers import Hold, Policy
+from tailrace.log.agreement import Hold, Policy
 from tailrace.pipeline import Pipeline
 from tailrace.pipeline.load import load
 from tailrace.transform.omit import Omit

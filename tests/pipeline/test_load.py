@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.log.consumers import Hold, Policy
+from tailrace.log.agreement import Hold, Policy
 from tailrace.pipeline.load import examine, load
 from tailrace.pipeline.places import FILE_BYTES_MAX
 from tailrace.pipeline.spec import OnError, SchemaPolicy

@@ -91,7 +91,7 @@ def register(
     as_json: JsonOption = False,
 ) -> None:
     """Make a consumer that holds the log from now on."""
-    from tailrace.log.consumers import Hold, Policy
+    from tailrace.log.agreement import Hold, Policy
     from tailrace.units import parse_bytes, parse_seconds
 
     if hold not in list(Policy):

@@ -5,19 +5,19 @@ Each has a directory `__consumer_offsets-NAME`, as in Transporter, with its offs
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
 from tailrace.errors import Place, TailraceError
 from tailrace.log import audit, removed
+from tailrace.log.agreement import Agreement, Hold, Policy, decode_agreement, encode_agreement
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.lock import Lock, LockHeld, holder_of, short_lock
 from tailrace.log.offsets import WHOLE_LOG, Kind, OffsetLog, Positions, Record, position_of, read_positions
@@ -39,14 +39,6 @@ _WALK_FRAMES_MAX: Final = 10_000
 Clock = Callable[[], float]
 
 
-class Policy(StrEnum):
-    """Whether a consumer keeps the log from being removed."""
-
-    HOLD = "hold"
-    CAP = "cap"
-    NONE = "none"
-
-
 class State(StrEnum):
     """Whether a consumer can go on."""
 
@@ -57,40 +49,6 @@ class State(StrEnum):
     """Its offsets cannot be read; it holds everything until it is deleted, and stands in nobody's way."""
     INVALIDATED = "invalidated"
     """What it needs next may be gone; it must take a new snapshot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """How much of the log a consumer may hold back."""
-
-    policy: Policy = Policy.HOLD
-    cap_bytes: int | None = None
-    cap_age_s: float | None = None
-
-    def __post_init__(self) -> None:
-        has_cap = self.cap_bytes is not None or self.cap_age_s is not None
-        if has_cap != (self.policy is Policy.CAP) or min(self.cap_bytes or 0, self.cap_age_s or 0) < 0:
-            raise TailraceError(
-                "input.invalid",
-                f"policy {self.policy} with cap_bytes {self.cap_bytes} and cap_age_s {self.cap_age_s} makes no sense",
-                hint="give a cap of bytes, of age or both with policy cap, and none with hold and none",
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """What was agreed when a consumer was registered, and whether it still holds."""
-
-    hold: Hold = Hold()
-    ttl_s: float | None = None
-    invalidated: str | None = None
-    """Why the consumer cannot go on, None while it can."""
-
-    def __post_init__(self) -> None:
-        if self.ttl_s is not None and self.ttl_s <= 0:
-            raise TailraceError(
-                "input.invalid", f"a time to live of {self.ttl_s} seconds makes no sense", hint="make it longer"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +137,9 @@ class Consumers:
             draft = os.path.join(self.directory, DRAFT_NAME)
             shutil.rmtree(draft, ignore_errors=True)
             self._disk.make_directory(draft)
-            self._disk.replace_file(os.path.join(draft, AGREEMENT_NAME), _encode(Agreement(hold or Hold(), ttl_s)))
+            self._disk.replace_file(
+                os.path.join(draft, AGREEMENT_NAME), encode_agreement(Agreement(hold or Hold(), ttl_s))
+            )
             offsets = OffsetLog(draft, self._disk)
             if first > 0:
                 offsets.append([Record(Kind.COMMIT, WHOLE_LOG, first - 1)], int(self.clock()))
@@ -337,7 +297,7 @@ class Consumers:
         file = os.path.join(path, AGREEMENT_NAME)
         try:
             with open(file, "rb") as stream:
-                return _decode(stream.read())
+                return decode_agreement(stream.read())
         except FileNotFoundError:
             return Agreement()  # a consumer of Transporter's agreed to nothing
         except (ValueError, TypeError, KeyError, TailraceError) as error:
@@ -348,7 +308,7 @@ class Consumers:
         path = self._existing(name)
         agreement = replace(self._read_agreement(path), **changes)
         with disk_errors("changing a consumer", path):
-            self._disk.replace_file(os.path.join(path, AGREEMENT_NAME), _encode(agreement))
+            self._disk.replace_file(os.path.join(path, AGREEMENT_NAME), encode_agreement(agreement))
 
     def _state(self, agreement: Agreement, positions: Positions, seen_s: float) -> State:
         if agreement.invalidated is not None or self._has_lost_messages(positions):
@@ -403,13 +363,3 @@ def outside_log(offset: int, oldest: Offset, end: Offset) -> TailraceError:
 def _seen_s(path: str) -> float:
     files = (os.path.join(path, name) for name in (segment_name(0), AGREEMENT_NAME))
     return max((os.stat(file).st_mtime for file in files if os.path.exists(file)), default=os.stat(path).st_mtime)
-
-
-def _encode(agreement: Agreement) -> bytes:
-    return json.dumps(asdict(agreement), indent=2).encode() + b"\n"
-
-
-def _decode(raw: bytes) -> Agreement:
-    found: dict[str, Any] = json.loads(raw)
-    hold = dict(found.pop("hold"))
-    return Agreement(hold=Hold(policy=Policy(hold.pop("policy")), **hold), **found)

@@ -13,7 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tailrace.log import contents, index, removed
-from tailrace.log.consumers import Clock, Consumer, Consumers, Policy
+from tailrace.log.agreement import Policy
+from tailrace.log.consumers import Clock, Consumer, Consumers
 from tailrace.log.contents import Contents
 from tailrace.log.disk import Disk, disk_errors, is_full
 from tailrace.log.lag import Lag, lag_behind

@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
 from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT, U64_MAX
-from tailrace.log.consumers import Hold, Policy
+from tailrace.log.agreement import Hold, Policy
 from tailrace.node.access import Writes
 from tailrace.node.conflict import Policies
 from tailrace.node.conflict import Policy as ConflictPolicy

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from tailrace.adaptor.options import Bytes, Options, Seconds
 from tailrace.errors import TailraceError
 from tailrace.limits import SEGMENT_BYTES_DEFAULT
-from tailrace.log.consumers import Hold, Policy
+from tailrace.log.agreement import Hold, Policy
 from tailrace.namespace import namespace_pattern
 from tailrace.pipeline.spec import (
     BATCH_BYTES_DEFAULT,

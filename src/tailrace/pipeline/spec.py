@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from tailrace.limits import MIB, SEGMENT_BYTES_DEFAULT
-from tailrace.log.consumers import Hold
+from tailrace.log.agreement import Hold
 
 if TYPE_CHECKING:
     from tailrace.adaptor.options import ReaderOptions, WriterOptions

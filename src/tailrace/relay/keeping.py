@@ -13,7 +13,8 @@ from tailrace.relay.oldest import gap
 from tailrace.relay.subscription import PREFIX
 
 if TYPE_CHECKING:
-    from tailrace.log.consumers import Consumer, Consumers, Hold
+    from tailrace.log.agreement import Hold
+    from tailrace.log.consumers import Consumer, Consumers
 
 _GONE: Final = frozenset({"consumer.invalidated", "offset.outside_log", "log.below_oldest"})
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from tailrace.errors import TailraceError
 from tailrace.limits import HOLD_S
-from tailrace.log.consumers import Consumers, Hold
+from tailrace.log.agreement import Hold
+from tailrace.log.consumers import Consumers
 from tailrace.message import Lsn, NodeId
 from tailrace.namespace import namespace_pattern
 from tailrace.relay.holds import Holds, anonymous_name
