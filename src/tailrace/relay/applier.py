@@ -22,7 +22,7 @@ from tailrace.relay import flight
 from tailrace.relay.flight import HEARTBEAT_S, SILENCE, Call
 from tailrace.relay.journal import span_of
 from tailrace.relay.refusal import malformed
-from tailrace.relay.request import Ack, Heartbeat, Register, Subscribe, Subscribed
+from tailrace.relay.request import RUN, Ack, Ballot, Heartbeat, Register, Subscribe, Subscribed
 from tailrace.relay.vclock import Vclock
 from tailrace.relay.watchdog import Watchdog
 from tailrace.relay.wire import Unpacker
@@ -192,6 +192,7 @@ class Applier:
         with self.source.client() as client:
             ballot = flight.vote(client, _CONNECT_S)
             if ballot.node == self._identity.node:
+                check_is_us(ballot)
                 raise TailraceError("relay.self", "the source is this node itself", hint="name another source")
             if ballot.is_loading or ballot.cluster is None:
                 raise TailraceError("relay.loading", "the source is not ready yet", hint="it is tried again")
@@ -287,6 +288,13 @@ class Applier:
     def _become(self, state: State, error: TailraceError | None) -> None:
         self.progress = replace(self.progress, state=state, error=error)
         self._changed()
+
+
+def check_is_us(ballot: Ballot) -> None:
+    """Refuse another process that runs as this node: both would give the same numbers to different messages (I8)."""
+    if ballot.run != RUN:
+        what = f"another process runs as this node, {ballot.node}: its directory was copied"
+        raise TailraceError("relay.duplicate", what, hint="end one of them, and let it join with a new `data`")
 
 
 def register(

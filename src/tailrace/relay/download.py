@@ -17,6 +17,8 @@ from tailrace.relay import flight
 from tailrace.relay.watchdog import Watchdog
 from tailrace.relay.wire import SCHEMA, check_batch
 
+CHUNKS_MAX: Final = 1_000_000
+"""So many a join may have."""
 CHUNK_BYTES_MAX: Final = 64 * GIB
 """One chunk. A table is served in many."""
 SILENCE_S: Final = 120.0

@@ -90,6 +90,7 @@ class RelayServer(fl.FlightServerBase):
         known = {**tokens, **({} if operator is None else {_OPERATOR: operator[0]})}
         super().__init__(location, middleware={"peer": _WhoAsks(known)}, **tls)
         self._service = service
+        self._serves_nobody = not tokens
         self._operations = None if operator is None else operator[1]
         self._heartbeat_s = heartbeat_s
         self._stopping = threading.Event()
@@ -170,6 +171,9 @@ class RelayServer(fl.FlightServerBase):
     def _check_peer(self, context: fl.ServerCallContext) -> str:
         found: Any = context.get_middleware("peer")
         if found is None or found.name is None:
+            if self._serves_nobody:
+                what = "this node serves its log to nobody"
+                raise TailraceError("relay.no_log", what, hint="name peers in its `tokens`, or follow another node")
             what = "the peer has no token, or a wrong one"
             raise TailraceError("relay.no_rights", what, hint="give it a token of this node's `tokens`")
         name: str = found.name

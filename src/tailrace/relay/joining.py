@@ -20,7 +20,7 @@ from tailrace.log.batch import Batch
 from tailrace.message import NodeId
 from tailrace.relay import flight
 from tailrace.relay.checking import checked
-from tailrace.relay.download import CHUNK_BYTES_MAX, SILENCE_S, download, stored
+from tailrace.relay.download import CHUNK_BYTES_MAX, CHUNKS_MAX, SILENCE_S, download, endless, stored
 from tailrace.relay.flight import Call
 from tailrace.relay.limbo import Limbo
 from tailrace.relay.outgoing import Frame
@@ -92,6 +92,8 @@ class Joining:
         self._forget()
         os.makedirs(self._directory)
         joined = Joined.read(self._ask(client, Call.JOIN, self._wish()))
+        if joined.chunks > CHUNKS_MAX:
+            raise endless(f"it says that there are {joined.chunks} chunks, {CHUNKS_MAX} are allowed")
         noted = {"source": self._source.location, "joined": joined.packed().decode()}
         path = os.path.join(self._directory, _SESSION)
         with open(f"{path}.new", "w", encoding="utf-8") as stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -15,11 +16,14 @@ from tailrace.relay.vclock import Vclock
 VERSION: Final = 2
 """Of the protocol. A peer that says a higher one gets what this version has. 1 had no meta stage."""
 META_SINCE: Final = 2
-CHUNKS_MAX: Final = 1_000_000
-"""So many chunks a join may have."""
+RUN: Final = secrets.token_hex(8)
+"""Of this process: two that run as one node, from a directory that was copied, differ in it."""
 
 
 Term = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+RunName = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 
 
 class Change(Paper):
@@ -41,6 +45,7 @@ class Ballot(Paper):
     """What its log does not have any more: who has this can get the rest from it."""
     version: int = VERSION
     is_loading: bool = False
+    run: RunName = RUN
     term: Term = 0
 
 
@@ -66,7 +71,7 @@ class Joined(Paper):
 
     session: SessionName
     vclock: Clock
-    chunks: Annotated[int, Field(ge=0, le=CHUNKS_MAX)]
+    chunks: Annotated[int, Field(ge=0)]
     meta: Meta | None = None
     """Only for peers that understand it."""
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from tailrace.errors import TailraceError
 from tailrace.limits import FRAME_BYTES_MAX, GIB, MIB
 from tailrace.log.frame import Head, ShortFrame, crc32, parse_head, place_head
 from tailrace.namespace import RESERVED, check_name
@@ -78,6 +79,8 @@ def parsed(frame: memoryview) -> tuple[Head, memoryview]:
         head = parse_head(frame, 0, file=_HERE, position=0)
     except ShortFrame as short:
         raise malformed(f"{_HERE} cannot be read: a frame of {len(frame)} bytes ends before its head does") from short
+    except TailraceError as error:
+        raise malformed(f"{_HERE} cannot be read: {error.what}") from error
     if head.frame_bytes != len(frame):
         raise malformed(f"{_HERE} cannot be read: a frame claims {head.frame_bytes} bytes and has {len(frame)}")
     if not head.is_batch or head.is_hole or head.span != head.messages:
@@ -86,7 +89,10 @@ def parsed(frame: memoryview) -> tuple[Head, memoryview]:
     if crc32(body) != head.body_crc:
         raise malformed(f"{_HERE} cannot be read: the checksum of a frame's body differs")
     if head.namespace not in TRAVELLING:
-        check_name(head.namespace, "namespace")
+        try:
+            check_name(head.namespace, "namespace")
+        except TailraceError as error:
+            raise malformed(f"{_HERE} cannot be read: {error.what}") from error
         if head.namespace.startswith(RESERVED):
             raise malformed(f"{_HERE} cannot be read: namespace {head.namespace} is reserved")
     return head, body
