@@ -29,6 +29,7 @@ from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
 from tailrace.node.merging import LIMBO, Merger, NodeView, NodeWriter, StoreOptions, VersionRow
+from tailrace.pipeline.spec import EVERYTHING as ALL_NAMESPACES
 from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import SYNCHRO, VERSIONS
 from tailrace.relay.oldest import check_contained
@@ -251,19 +252,19 @@ class Store:
         """The tables that are replicated."""
         return [table for table in reader.tables() if self._namespace.search(table.namespace)]
 
-    def load(self, batches: Iterable[Batch], limbo: Limbo | None = None) -> int:
-        """Fill the tables, all at once. Rows that are there already are only replaced if they came in this way before,
-        or if that was asked for."""
+    def load(self, batches: Iterable[Batch], limbo: Limbo | None = None, only: re.Pattern[str] = ALL_NAMESPACES) -> int:
+        """Fill the tables, or only some, all at once. Rows that are there already are only replaced if they came in
+        this way before, or if that was asked for."""
         writer = self.storage.open_unnoted()
         try:
             is_ours = self._replaces or writer.applied_last() is not None
-            for table in self.wanted_tables(self._reader):
+            for table in self._tables_of(only):
                 if not is_ours and writer.has_rows(table.namespace):
                     what = f"{table.namespace} has rows, and a newcomer begins with those of its source"
                     raise TailraceError("relay.not_empty", what, hint="empty it, or say `replace: true` at `store`")
                 writer.clear(table.namespace)
             position = self._reader.position()  # whoever writes these tables now waits for the end
-            count = self._fill(writer, batches, limbo)
+            count = self._fill(writer, batches, limbo, only)
             writer.commit(Offset(max(0, self._journal.end - 1)))
         finally:
             with suppress(TailraceError):
@@ -272,18 +273,21 @@ class Store:
         self._note_position(self._over(position))
         return count
 
-    def reload(self, batches: Iterable[Batch], vclock: Vclock, limbo: Limbo) -> int:
-        """Replace all rows by those of a snapshot with that clock. Refuses when something is here that it lacks."""
+    def reload(
+        self, batches: Iterable[Batch], vclock: Vclock, limbo: Limbo, only: re.Pattern[str] = ALL_NAMESPACES
+    ) -> int:
+        """Replace all rows, or those of some tables, by those of a snapshot with that clock. Refuses when something
+        is here that the snapshot lacks."""
         for _ in range(_TRIES):
             self.capture()
             with self._turn, closing(self.storage.open_unnoted()) as writer:
-                for table in self.wanted_tables(self._reader):
+                for table in self._tables_of(only):
                     writer.clear(table.namespace)
                 if self._has_news(self._reader.position()):  # whoever writes these tables now waits for the end
                     continue
                 end, here = self._journal.reached()
                 check_contained(here, vclock)
-                count = self._fill(writer, batches, limbo)
+                count = self._fill(writer, batches, limbo, only)
                 writer.commit(Offset(max(0, end - 1)))
                 self._merger = Merger(self.storage, self._journal, self._namespace, end, self._policies)
                 self._session.commit(max(0, end - 1))
@@ -295,13 +299,16 @@ class Store:
         pieces = self._reader.plan_changes(self._progress.position or {}, self._over(upto))
         return any(len(batch) for piece in pieces for batch in self._reader.read_changes(piece))
 
-    def _fill(self, writer: NodeWriter, batches: Iterable[Batch], limbo: Limbo | None) -> int:
+    def _tables_of(self, only: re.Pattern[str]) -> list[Table]:
+        return [table for table in self.wanted_tables(self._reader) if only.search(table.namespace)]
+
+    def _fill(self, writer: NodeWriter, batches: Iterable[Batch], limbo: Limbo | None, only: re.Pattern[str]) -> int:
         count = 0
         for batch in batches:
             if batch.namespace == VERSIONS:
                 writer.put_versions(_version_rows(batch))
-                continue
-            count += self._merger.put(writer, _messages(batch, count))
+            elif only.search(batch.namespace):
+                count += self._merger.put(writer, _messages(batch, count))
         writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
         return count
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,10 +73,11 @@ class Joining:
             if not self._is_anonymous:
                 self._download(client, FinalRows(session=joined.session), final)
             limbo = Limbo() if joined.meta is None else Limbo(joined.meta.term, NodeId(joined.meta.leader))
+            only = re.compile(self._source.namespace or "")
             if self._is_again:
-                store.reload(self._batches(joined.chunks), joined.vclock, limbo)
+                store.reload(self._batches(joined.chunks), joined.vclock, limbo, only)
             else:
-                store.load(self._batches(joined.chunks), limbo)
+                store.load(self._batches(joined.chunks), limbo, only)
         except TailraceError as error:
             if error.code in _NOT_TO_BE_RESUMED:
                 self._forget()
