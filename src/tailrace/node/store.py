@@ -30,7 +30,7 @@ from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
 from tailrace.node.contract import NodeView, NodeWriter, StoreOptions, VersionRow
 from tailrace.node.merging import LIMBO, Merger
-from tailrace.pipeline.spec import EVERYTHING as EVERY_NAMESPACE
+from tailrace.pipeline.spec import EVERYTHING as ALL_NAMESPACES
 from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import SYNCHRO, VERSIONS
 from tailrace.relay.oldest import check_contained
@@ -254,9 +254,7 @@ class Store:
         """The tables that are replicated."""
         return [table for table in reader.tables() if self._namespace.search(table.namespace)]
 
-    def load(
-        self, batches: Iterable[Batch], limbo: Limbo | None = None, only: re.Pattern[str] = EVERY_NAMESPACE
-    ) -> int:
+    def load(self, batches: Iterable[Batch], limbo: Limbo | None = None, only: re.Pattern[str] = ALL_NAMESPACES) -> int:
         """Fill the tables, or only some, all at once. Rows that are there already are only replaced if they came in
         this way before, or if that was asked for."""
         writer = self.storage.open_unnoted()
@@ -278,27 +276,29 @@ class Store:
         return count
 
     def reload(
-        self, batches: Iterable[Batch], vclock: Vclock, limbo: Limbo, only: re.Pattern[str] = EVERY_NAMESPACE
+        self, batches: Iterable[Batch], vclock: Vclock, limbo: Limbo, only: re.Pattern[str] = ALL_NAMESPACES
     ) -> int:
         """Replace all rows, or those of some tables, by those of a snapshot with that clock. Refuses when something
         is here that the snapshot lacks."""
         for _ in range(_TRIES):
             self.capture()
             with self._turn, closing(self.storage.open_unnoted()) as writer:
-                if not writer.is_captured(self._progress.position or {}):
+                self._clear(writer, only)
+                if self._has_news(self._reader.position()):  # whoever writes these tables now waits for the end
                     continue
                 end, here = self._journal.reached()
                 check_contained(here, vclock)
-                self._clear(writer, only)
                 count = self._fill(writer, batches, limbo, only)
-                if not writer.is_captured(self._progress.position or {}):
-                    continue
                 writer.commit(Offset(max(0, end - 1)))
                 self._merger = Merger(self.storage, self._journal, self._namespace, end, self._policies)
                 self._session.commit(max(0, end - 1))
-            self._install()
+                self._install()
             return count
         raise TailraceError("relay.loading", "the store is written all the time", hint="it is tried again")
+
+    def _has_news(self, upto: Position) -> bool:
+        pieces = self._reader.plan_changes(self._progress.position or {}, self._over(upto))
+        return any(len(batch) for piece in pieces for batch in self._reader.read_changes(piece))
 
     def _tables_of(self, only: re.Pattern[str]) -> list[Table]:
         return [table for table in self.wanted_tables(self._reader) if only.search(table.namespace)]

@@ -28,8 +28,8 @@ from tailrace.message import Offset
 from tailrace.node.conflict import Clash, Conflict, Keep
 from tailrace.source.contract import Position
 
-Touched = Mapping[str, set[str] | None]
-"""The keys of rows that were written, by namespace; None for all of them."""
+Touched = Mapping[str, set[str]]
+"""The keys of rows that were written, by namespace."""
 Collides = Callable[[Position, Touched], bool]
 """Whether others have changed some of these rows behind a position."""
 
@@ -55,7 +55,7 @@ class PostgresNodeWriter(PostgresWriter):
         self._give_back = give_back
         self._collides = collides
         self._kinds = kinds
-        self._touched: dict[str, set[str] | None] = {}
+        self._touched: dict[str, set[str]] = {}
 
     def applied_last(self) -> Offset | None:
         with self._server.errors():
@@ -84,17 +84,14 @@ class PostgresNodeWriter(PostgresWriter):
             found = target.find(connection, schema, table, ())
             if found is not None and not found.is_view:
                 connection.execute(storesql.only_ours(found.delete_from))
-                self._touched[namespace] = None
         super().clear(namespace)
 
     def write(self, messages: Messages) -> None:
         super().write(messages)
         key = self.key_of(messages.namespace, messages.key)
         if key and len(messages):
-            known = self._touched.setdefault(messages.namespace, set())
             for keys in keys_of(messages, key):
-                if known is not None:
-                    known.update(keys)
+                self._touched.setdefault(messages.namespace, set()).update(keys)
 
     def is_captured(self, position: Position) -> bool:
         """What was written is locked now: whoever changed it before has committed, and whoever will, waits."""

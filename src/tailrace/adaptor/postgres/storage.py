@@ -215,12 +215,12 @@ class PostgresStorage:
         return reached is not None and reached["lsn"] < end["lsn"]  # there is more than was looked at
 
     def _touches(self, batch: Batch, touched: Touched) -> bool:
-        if batch.namespace not in touched:
+        known = touched.get(batch.namespace)
+        if known is None:
             return False
-        known = touched[batch.namespace]
         messages = Messages(batch.namespace, batch.rows, key_of(batch.rows.schema))
         key = self.key_of(messages.namespace, messages.key)
-        if known is None or not key or not set(messages.ops().to_pylist()) <= {int(op) for op in DELIVERED}:
+        if not key or not set(messages.ops().to_pylist()) <= {int(op) for op in DELIVERED}:
             return True
         return any(not known.isdisjoint(keys) for keys in keys_of(messages, key))
 
