@@ -97,6 +97,16 @@ def test_moves(kept: Kept) -> None:
     assert judged.is_foreign == [True, True, False]
 
 
+def test_beaten(kept: Kept) -> None:
+    """By what is newer, of another node, and was there before."""
+    kept.versions.note(messages(2, (1, None, 10), (2, None, 20)), KEY)
+    late = messages(3, (1, None, 9), (1, None, 11), (2, None, 15), (3, None, 1), (5, 1, 8), (2, 1, 7))
+    assert kept.versions.beaten(late, KEY, lambda _, lsn: lsn <= 10) == [True, False, False, False, False, False]
+    assert kept.versions.beaten(late, KEY, lambda _, lsn: lsn <= 20) == [True, False, True, False, False, True]
+    own = messages(2, (1, None, 9), (2, None, 15))
+    assert kept.versions.beaten(own, KEY, lambda *_: True) == [False, False]
+
+
 def test_what_is_noted_never_goes_back(kept: Kept) -> None:
     """Unless that is said."""
     kept.versions.note(messages(2, (1, None, 10), (1, None, 12), (1, None, 11)), KEY)

@@ -47,7 +47,7 @@ def read(readings: Readings, since: Spot, upto: Spot, namespaces: list[str] | No
     planned = readings.plan(Plan(since=since, upto=upto, namespaces=namespaces))
     found: list[int] = []
     for span in planned.spans:
-        wish = Range(log=planned.log, start=span.start, end=span.end, namespaces=namespaces, vclock=since.vclock)
+        wish = Range(log=planned.log, start=span.start, end=span.end, namespaces=namespaces, vclock=span.vclock)
         for frames in readings.range(wish):
             for _, body in frames:
                 data: Any = decode_body(body).column("data")

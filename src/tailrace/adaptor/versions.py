@@ -57,6 +57,20 @@ def judge(messages: Messages, key: Sequence[str], find: Find) -> Judgement:
     return made
 
 
+def beaten(messages: Messages, key: Sequence[str], find: Find, is_known: Callable[[int, int], bool]) -> list[bool]:
+    """Of each message: whether its rows have been written by newer ones of other nodes, of which `is_known` says by
+    their origin and number that they were there before it."""
+    new, old = keys_of(messages, key)
+    known = find({*new, *old})
+
+    def is_beaten(mine: Mark, place: str) -> bool:
+        there = known.get(place, _NEVER)
+        return there > mine and there[1] != mine[1] and is_known(int(there[1]), there[2])
+
+    pairs = zip(marks(messages), new, old, strict=True)
+    return [is_beaten(mine, there) and is_beaten(mine, was) for mine, there, was in pairs]
+
+
 def marks(messages: Messages) -> Iterator[Mark]:
     """One for each message."""
     times: list[Any] = messages.rows.column("timestamp").view(pa.int64()).to_pylist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tailrace.deliver.contract import Clearing, Writer
@@ -33,6 +33,10 @@ class NodeWriter(Writer, Clearing, Protocol):
 
     def judge(self, messages: Messages) -> Judgement:
         """What each message is against the rows that are there."""
+
+    def beaten(self, messages: Messages, is_known: Callable[[int, int], bool]) -> list[bool]:
+        """Of each message: whether newer ones of other nodes wrote its rows, of which `is_known` says by their origin
+        and number that they were there before it."""
 
     def note_versions(self, messages: Messages, *, always: bool = False) -> None:
         """Remember which messages wrote their rows last, as far as they are newer than what is known, or always."""

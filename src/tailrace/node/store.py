@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -239,6 +239,24 @@ class Store:
 
     def open_to_users(self) -> None:
         self.storage.open_to_users()
+
+    def settle(self) -> Offset:
+        """Carry changes both ways, as far as that goes now. Up to the offset that is given the store has what there is
+        in the journal."""
+        with suppress(TailraceError):  # the node itself tells what is wrong with its store
+            self.capture()
+            self.apply()
+        return self._merger.next_offset
+
+    def beaten(self, messages: Messages, is_known: Callable[[int, int], bool]) -> list[bool]:
+        """Of each message: whether it lost against one of another node that had come before it."""
+        with self._turn:
+            writer = self.storage.open_unnoted()
+            try:
+                return writer.beaten(messages, is_known)
+            finally:
+                with suppress(TailraceError):
+                    writer.close()
 
     def notice_tables(self) -> None:
         """Changes of tables that are new, or have new columns, are noted from now on."""

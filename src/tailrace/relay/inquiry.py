@@ -88,6 +88,8 @@ class Span(Paper):
 
     start: LogOffset
     end: LogOffset
+    vclock: Clock
+    """At the start."""
 
 
 class Planned(Paper):

@@ -109,14 +109,14 @@ class Journal:
         with self._turn:
             return self.end, self._vclock
 
-    def decided(self) -> tuple[Offset, Vclock]:
-        """The place in the log before which everything is decided, and the clock there."""
+    def decided(self, upto: Offset) -> tuple[Offset, Vclock]:
+        """The last place up to an offset, at which a group ends, before which everything is decided; and the clock
+        there."""
         with self._turn:
-            end, vclock = self.end, dict(self._vclock)
-            if self.limbo.pending:
-                end = min(each.offset for each in self.limbo.pending)
-                for head in self.view.heads(end):
-                    vclock[head.origin] = Lsn(min(head.first_lsn - 1, vclock.get(head.origin, head.last_lsn)))
+            end = min([upto, self.end, *(each.offset for each in self.limbo.pending)])
+            vclock = dict(self._vclock)
+            for head in self.view.heads(end):
+                vclock[head.origin] = Lsn(min(head.first_lsn - 1, vclock.get(head.origin, head.last_lsn)))
             return end, Vclock(vclock)
 
     def oldest(self) -> Vclock:

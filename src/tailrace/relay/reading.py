@@ -38,6 +38,7 @@ from tailrace.relay.inquiry import (
     Tables,
 )
 from tailrace.relay.journal import span_of
+from tailrace.relay.judging import unbeaten
 from tailrace.relay.limbo import control_of
 from tailrace.relay.oldest import check_kept
 from tailrace.relay.outgoing import first_missing
@@ -57,6 +58,8 @@ SPAN_BYTES: Final = 16 * MIB
 """So much of what is wanted is one part."""
 PLAN_BYTES: Final = 256 * MIB
 """So much is planned at a time; the rest is for the next."""
+_WRITERS_IN_CONFLICT: Final = 2
+"""One alone is in no conflict with anybody."""
 
 
 class Readings:
@@ -103,16 +106,14 @@ class Readings:
         self._holds.release(pipeline_name(consumer), "its pipeline was uninstalled")
 
     def where(self, consumer: str) -> Spot:
-        """Where the log ends, with all that has happened in the store; while a pipeline copies from a view, where that
-        was taken."""
+        """Where the store is, with all that has happened in it: what is behind it in the log is not judged yet. While a
+        pipeline copies from a view, where that was taken."""
         self._holds.show_life(pipeline_name(consumer))
         views = self.copies.views_of(consumer)
         if views:
             oldest = min(views, key=lambda vclock: vclock.total)
             return Spot(log=self._log, offset=self._missing(oldest), vclock=oldest)
-        with suppress(TailraceError):  # the node itself tells what is wrong with its store
-            self._store.capture()
-        end, vclock = self._journal.decided()
+        end, vclock = self._journal.decided(self._store.settle())
         return Spot(log=self._log, offset=end, vclock=vclock)
 
     def copy(self, consumer: str) -> Copy:
@@ -134,7 +135,7 @@ class Readings:
         start, end = self._start(request.since), min(Offset(request.upto.offset), self._journal.end)
         is_wanted, vclock = _wanted(request.namespaces), request.since.vclock
         spans: list[Span] = []
-        begun, size, total, group = start, 0, 0, list["Head"]()
+        begun, size, total, group = (start, vclock), 0, 0, list["Head"]()
         for head in self._view().heads(start) if start < end else ():
             if head.offset >= end:
                 break
@@ -144,12 +145,12 @@ class Readings:
             size += sum(each.body_bytes for each in group if is_wanted(each))
             vclock, group = _after(vclock, group), []
             if size >= SPAN_BYTES:
-                spans.append(Span(start=begun, end=head.end))
-                begun, total, size = head.end, total + size, 0
+                spans.append(Span(start=begun[0], end=head.end, vclock=begun[1]))
+                begun, total, size = (head.end, vclock), total + size, 0
                 if total >= PLAN_BYTES and head.end < end:
                     return self._planned(spans, Spot(log=self._log, offset=head.end, vclock=vclock))
         if size:
-            spans.append(Span(start=begun, end=end))
+            spans.append(Span(start=begun[0], end=end, vclock=begun[1]))
         return self._planned(spans, None)
 
     def range(self, request: Range) -> Iterator[list[Frame]]:
@@ -159,16 +160,25 @@ class Readings:
         is_wanted, happened = _wanted(request.namespaces), self._decisions.upto(self._journal.end)
         cursor = Cursor(self._view(), Offset(request.start), EVERYTHING)
         group: list[Frame] = []
+        known = request.vclock
         try:
             for frame in cursor.advance(min(Offset(request.end), self._journal.end)):
                 group.append((frame.head, frame.body))
                 if frame.head.closes_group:
                     is_real = control_of(group) is None or group[0][0].offset in happened
-                    if is_real and (found := _chosen(group, is_wanted, request.vclock)):
+                    if is_real and (found := self._judged(group, is_wanted, known)):
                         yield found
-                    group = []
+                    known, group = _after(known, [head for head, _ in group]), []
         finally:
             cursor.close()
+
+    def _judged(self, group: list[Frame], is_wanted: Callable[[Head], bool], known: Vclock) -> list[Frame]:
+        """The frames of a transaction that are wanted and not known, without messages that lost against known ones."""
+        chosen = _chosen(group, is_wanted, known)
+        if not chosen or len(self._journal.vclock) < _WRITERS_IN_CONFLICT:
+            return [_placed(group, frame) for frame in chosen]
+        judged = (unbeaten(frame, self._store, known) for frame in chosen)
+        return [_placed(group, frame) for frame in judged if frame is not None]
 
     def forget(self, request: Forget) -> None:
         """A pipeline has everything up to a place (I2)."""
@@ -260,12 +270,15 @@ def _chosen(group: list[Frame], is_wanted: Callable[[Head], bool], known: Vclock
     foreign = [(head, body) for head, body in group if head.origin != LOCAL]
     if not any(is_wanted(head) for head, _ in foreign):
         return []
-    origin, first, last = span_of([head for head, _ in foreign])
+    origin, _, last = span_of([head for head, _ in foreign])
     if last <= known[origin]:
         return []
+    return [(head, body) for head, body in foreign if is_wanted(head)]
+
+
+def _placed(group: list[Frame], frame: Frame) -> Frame:
+    """A frame of a transaction with its place in the log's order."""
+    head, body = frame
     begin = group[0][0].offset
-    return [
-        (head._replace(offset=Offset(begin + head.first_lsn - first), durable=begin), body)
-        for head, body in foreign
-        if is_wanted(head)
-    ]
+    first = min(each.first_lsn for each, _ in group if each.origin != LOCAL)
+    return head._replace(offset=Offset(begin + head.first_lsn - first), durable=begin), body

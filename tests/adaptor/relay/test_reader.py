@@ -204,6 +204,33 @@ def test_another_node_of_the_cluster(pipeline: Pipeline, node: ServedNode, stack
     assert len({message.origin for message in pipeline.data() if message.origin}) == 2
 
 
+@pytest.mark.parametrize("is_read_between", [False, True], ids=["at once", "between"])
+def test_two_nodes_that_change_a_row_at_the_same_time(
+    pipeline: Pipeline, node: ServedNode, stack: ExitStack, tmp_path: Path, is_read_between: bool
+) -> None:
+    """The older change comes later. Stores know that; a pipeline must not end with it either."""
+    other = stack.enter_context(ServedNode(tmp_path / "other", None))
+    wait_until(other.shop.join(node.shop), State.FOLLOW)
+    settle([node.shop, other.shop])
+    pipeline.catch_up()
+    changes = [f"UPDATE t SET word = 'older' WHERE id = {number}" for number in (9, 10, 11)]
+    run(other.path, *changes)
+    other.shop.store.capture()  # nobody follows it yet
+    run(node.path, "UPDATE t SET word = 'newer' WHERE id = 9", "DELETE FROM t WHERE id = 10")
+    node.shop.turn()
+    if is_read_between:
+        pipeline.catch_up()
+    node.shop.follow(other.shop)
+    settle([node.shop, other.shop])
+    run(node.path, "UPDATE t SET word = 'and then' WHERE id = 12", "UPDATE t SET word = 'at last' WHERE id = 12")
+    settle([node.shop, other.shop])
+    pipeline.catch_up()
+    assert pipeline.rows() == rows_of(node) == rows_of(other)
+    assert {(9, "newer"), (11, "older"), (12, "at last")} <= set(pipeline.rows())
+    words = [(message.data or {})["word"] for message in pipeline.data()]
+    assert "and then" in words, "what one node did comes as it happened"
+
+
 def test_the_log_is_kept_until_the_pipeline_has_it(pipeline: Pipeline, node: ServedNode) -> None:
     """And when it was let go before, that is told."""
     pipeline.catch_up()

@@ -102,6 +102,10 @@ class PostgresNodeWriter(PostgresWriter):
         with self._server.errors():
             return Versions(self._begin()).judge(messages, self.key_of(messages.namespace, messages.key))
 
+    def beaten(self, messages: Messages, is_known: Callable[[int, int], bool]) -> list[bool]:
+        with self._server.errors():
+            return Versions(self._begin()).beaten(messages, self.key_of(messages.namespace, messages.key), is_known)
+
     def note_versions(self, messages: Messages, *, always: bool = False) -> None:
         with self._server.errors():
             Versions(self._begin()).note(messages, self.key_of(messages.namespace, messages.key), always=always)

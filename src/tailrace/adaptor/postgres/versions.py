@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import psycopg
 
 from tailrace.adaptor.postgres import storesql
-from tailrace.adaptor.versions import Judgement, Mark, VersionRow, judge, newest
+from tailrace.adaptor.versions import Judgement, Mark, VersionRow, beaten, judge, newest
 from tailrace.deliver.messages import Messages
 
 _BATCH_ROWS: Final = 10_000
@@ -24,6 +24,10 @@ class Versions:
     def judge(self, messages: Messages, key: Sequence[str]) -> Judgement:
         """What each message is against the rows that are there."""
         return judge(messages, key, lambda keys: self._find(messages.namespace, keys))
+
+    def beaten(self, messages: Messages, key: Sequence[str], is_known: Callable[[int, int], bool]) -> list[bool]:
+        """Which messages newer ones have beaten that are known."""
+        return beaten(messages, key, lambda keys: self._find(messages.namespace, keys), is_known)
 
     def note(self, messages: Messages, key: Sequence[str], *, always: bool = False) -> None:
         """These messages were written, or lost against newer ones. What is older than what is known counts only if it

@@ -75,8 +75,10 @@ class RelayReader:
             return []
         asked = Plan(since=_spot(start), upto=_spot(end), namespaces=self._wanted)
         planned = Planned.read(self._remote.ask(Inquiry.PLAN, asked))
-        known = {"log": planned.log, "namespaces": self._wanted, "vclock": start["vclock"]}
-        pieces: list[dict[str, Any]] = [{**known, "start": span.start, "end": span.end} for span in planned.spans]
+        wanted = {"log": planned.log, "namespaces": self._wanted}
+        pieces: list[dict[str, Any]] = [
+            {**wanted, "start": span.start, "end": span.end, "vclock": span.vclock.encode()} for span in planned.spans
+        ]
         if planned.reached is not None:
             pieces[-1]["reached"] = _position(planned.reached)
         return list(pieces)

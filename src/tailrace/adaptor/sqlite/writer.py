@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,10 @@ class SqliteWriter:
     def judge(self, messages: Messages) -> Judgement:
         with self._database.errors():
             return Versions(self._begin()).judge(messages, self._keys.get(messages.namespace, messages.key))
+
+    def beaten(self, messages: Messages, is_known: Callable[[int, int], bool]) -> list[bool]:
+        with self._database.errors():
+            return Versions(self._begin()).beaten(messages, self._keys.get(messages.namespace, messages.key), is_known)
 
     def note_versions(self, messages: Messages, *, always: bool = False) -> None:
         key = self._keys.get(messages.namespace, messages.key)
