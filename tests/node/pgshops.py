@@ -34,6 +34,7 @@ class PgShop(Shop):
         tables: str = TABLE,
         policies: Policies | None = None,
     ) -> None:
+        self.is_anonymous = False
         TestNode.__init__(self, directory, cluster)
         self.is_anonymous = False
         self._policies = policies
@@ -48,6 +49,7 @@ class PgShop(Shop):
         reading = PostgresReaderOptions(url=url, piece_rows=self._piece_rows, pipeline=name)
         writing = PostgresWriterOptions(url=url, consumer="node")
         self.store = Store(reading, writing, self.journal, re.compile("."), policies=self._policies)
+        self.serve_pipelines()
         self.joins = self.service._joins = Joins(self.journal, self.store, str(self.directory / "joins"))
         self.serve_pipelines()
 

@@ -23,6 +23,12 @@ from tests.relay.nodes import wait_for
 from tests.servers.postgres import PostgresServer
 
 ROWS = 40
+_NOT_DONE = (
+    psycopg.OperationalError,
+    psycopg.errors.ReadOnlySqlTransaction,  # the node is not in sync yet
+    psycopg.errors.UniqueViolation,
+    sqlite3.IntegrityError,
+)
 NAMES = ("a", "b", "c")
 
 
@@ -63,7 +69,7 @@ def write_until(over: threading.Event, node: NodeProcess, seed: int) -> None:
     number = 0
     while not over.wait(chosen.random() / 20):
         number += 1
-        with suppress(psycopg.OperationalError, psycopg.errors.UniqueViolation, sqlite3.IntegrityError):
+        with suppress(*_NOT_DONE):
             node.run(*change(chosen, f"{node.name} {seed} {number}", ROWS))
 
 
@@ -71,7 +77,8 @@ def versions(node: NodeProcess) -> list[tuple[Any, ...]]:
     if isinstance(node, PgNodeProcess):
         return node.rows(VERSIONS)
     with closing(sqlite3.connect(node.path, timeout=30)) as connection:
-        return connection.execute(VERSIONS).fetchall()
+        is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_version'").fetchone()
+        return connection.execute(VERSIONS).fetchall() if is_there else []
 
 
 def agree(nodes: list[NodeProcess]) -> bool:

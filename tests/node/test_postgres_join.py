@@ -20,6 +20,7 @@ from tests.node.pgshops import PgShop
 from tests.node.shops import Shop, settle
 from tests.node.test_postgres_store import NewDatabase, agree, new_database, postgres, stack
 from tests.relay.nodes import wait_for, wait_until
+from tests.servers.postgres import PostgresServer
 
 __all__ = ["new_database", "postgres", "stack"]  # fixtures
 
@@ -164,6 +165,35 @@ def test_a_view_does_not_change(a: PgShop) -> None:
     a.run("SET lock_timeout = 10000", "VACUUM FULL t")
     with pytest.raises(TailraceError, match="not known here"):
         frames(a.joins, joined.session, 0)
+
+
+def test_a_view_that_is_lost(stack: ExitStack, tmp_path: Path) -> None:
+    """A server that was restarted has no snapshot any more; its rows of now are never taken for those of then."""
+    server = PostgresServer()
+    stack.callback(server.remove)
+    server.start()
+    a = stack.enter_context(PgShop(tmp_path / "a", CLUSTER, server.create("one")))
+    a.run("INSERT INTO t VALUES (1, 'x')")
+    joined = a.joins.begin(Join(node=77))
+    server.stop()
+    server.start()
+    for number in range(joined.chunks):
+        with pytest.raises(TailraceError) as lost:
+            frames(a.joins, joined.session, number)
+        assert lost.value.code == "relay.join_lost"
+
+
+def test_a_join_that_nobody_goes_on_with(a: PgShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its transaction must not stay open."""
+    held = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction' AND datname = current_database()"
+    a.joins.begin(Join(node=77))
+    a.joins.forget_old()
+    assert a.rows(held) == [(1,)]
+    a.joins.begin(Join(node=77))  # it begins again, so the first one is over
+    wait_for(lambda: a.rows(held) == [(1,)])
+    monkeypatch.setattr("tailrace.relay.join.KEEP_S", -1.0)
+    a.joins.forget_old()
+    wait_for(lambda: a.rows(held) == [(0,)])
 
 
 def frames(joins: Joins, session: str, number: int) -> list[Any]:

@@ -274,6 +274,25 @@ def test_truncate_is_refused(pair: tuple[Shop, PgShop]) -> None:
     agree([a, b])
 
 
+def test_closed_to_users(pair: tuple[Shop, PgShop]) -> None:
+    """Only the node writes then, whichever rights its users have."""
+    a, b = pair
+    b.run("CREATE TABLE u(id int PRIMARY KEY)")
+    b.store.notice_tables()
+    b.store.close_to_users()
+    for statement in ("INSERT INTO t VALUES (1, 'x')", "DELETE FROM u", "UPDATE t SET word = 'y'"):
+        with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="read-only now"):
+            b.run(statement)
+    a.run("INSERT INTO t VALUES (2, 'from a')")
+    settle([a, b])
+    assert b.rows() == [(2, "from a")]
+    b.store.open_to_users()
+    b.run("INSERT INTO t VALUES (1, 'x')", "INSERT INTO u VALUES (1)")
+    b.store.close_to_users()
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        b.run("DELETE FROM t")
+
+
 def test_a_schema_that_sqlite_does_not_have(pair: tuple[Shop, PgShop]) -> None:
     """Its table would have another name there; that is said, before anything is written."""
     a, b = pair

@@ -13,8 +13,8 @@ from tailrace.cli.serve import NodeArgument
 from tailrace.node.conflict import Conflict, Keep
 
 if TYPE_CHECKING:
+    from tailrace.node.contract import NodeStorage
     from tailrace.node.form import NodeSpec
-    from tailrace.node.merging import NodeStorage
 
 app = typer.Typer(help="See and decide conflicts in a node's store.", no_args_is_help=True)
 
@@ -68,7 +68,7 @@ def _storage(file: str) -> NodeStorage:
 def storage_of(spec: NodeSpec) -> NodeStorage:
     """The store of a node."""
     from tailrace.errors import TailraceError
-    from tailrace.node.merging import StoreOptions
+    from tailrace.node.contract import StoreOptions
 
     store = spec.store
     if store is None or not isinstance(store.writing, StoreOptions):

@@ -6,13 +6,12 @@ In whichever order messages come, of two that write one row the newer one stays.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tailrace.deliver.contract import Clearing, Writer
 from tailrace.deliver.messages import Messages, messages_of
 from tailrace.deliver.task import write
 from tailrace.errors import TailraceError
@@ -22,135 +21,19 @@ from tailrace.log.selection import EVERYTHING, SelectedFrame
 from tailrace.message import Lsn, Offset, Op
 from tailrace.namespace import RESERVED
 from tailrace.node.conflict import Clash, Conflict, Keep, Policies, Policy
+from tailrace.node.contract import Judgement, NodeStorage, NodeWriter
 from tailrace.relay.limbo import Limbo, control_of, decode_limbo, encode_limbo
 from tailrace.relay.vclock import LOCAL
 
 if TYPE_CHECKING:
-    from tailrace.adaptor.options import ReaderOptions
     from tailrace.relay.journal import Journal
-    from tailrace.source.contract import Position, Reader
+    from tailrace.source.contract import Position
 
-VersionRow = tuple[str, str, int, str, int]
-"""Namespace, key, timestamp, origin and lsn of the message that wrote a row last."""
 LIMBO: Final = "limbo"
 """Under which name a store remembers which synchronous transactions are undecided."""
 _MERGE_BYTES: Final = 64 * MIB
 _Wanted = tuple[Offset | None, SelectedFrame]
 """What is to be written, and the offset as of which it happens where that is not its own."""
-
-
-class NodeWriter(Writer, Clearing, Protocol):
-    """A writer of a node's own store."""
-
-    def applied_last(self) -> Offset | None:
-        """Up to where anything was applied, None when nothing ever was."""
-
-    def has_rows(self, namespace: str) -> bool:
-        """Whether the table of a namespace has any, as of the transaction that is open."""
-
-    def is_captured(self, position: Position) -> bool:
-        """Whether all that happened to what was written is before a position of the database's reader. Asked before
-        anything is written and before `commit`: until that it stays so."""
-
-    def judge(self, messages: Messages) -> Judgement:
-        """What each message is against the rows that are there."""
-
-    def note_versions(self, messages: Messages, *, always: bool = False) -> None:
-        """Remember which messages wrote their rows last, as far as they are newer than what is known, or always."""
-
-    def put_versions(self, rows: Iterable[VersionRow]) -> None:
-        """Remember what a source knows."""
-
-    def clashes(self, messages: Messages, judged: Judgement) -> Iterator[Clash]:
-        """The messages that are in conflict with the rows that are there, in their order."""
-
-    def quarantine(self, found: Iterable[Conflict]) -> None:
-        """Keep conflicts for people to see; those that are known stay as they are."""
-
-    def remember(self, name: str, text: str) -> None:
-        """Keep a word about the node itself, in the same transaction."""
-
-    def recalled(self, name: str) -> str | None:
-        """What was kept under a name."""
-
-    def decision(self, origin: str, lsn: int) -> Keep | None:
-        """What somebody has decided about a message in quarantine."""
-
-
-class NodeView(Protocol):
-    """A store as it was at one moment, until it is closed. It may be read by several threads."""
-
-    @property
-    def position(self) -> Position:
-        """The changes before this position of the database's reader are in it, and no others."""
-
-    def reader(self) -> Reader:
-        """A reader that sees only this. Each chunk of rows gets one of its own."""
-
-    def versions(self) -> Iterator[list[VersionRow]]:
-        """Which messages wrote the rows last, many at a time."""
-
-    def close(self) -> None:
-        """It is not needed any more."""
-
-
-class NodeStorage(Protocol):
-    """A database that is written beside a reader of the same database, which does not take it for news."""
-
-    def open_unnoted(self) -> NodeWriter:
-        """A writer whose rows are not noted as changes of the database's own."""
-
-    def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
-        """The columns that identify a row of a namespace whose messages say `key`."""
-
-    def guard(self, namespaces: Collection[str]) -> None:
-        """Make the database refuse what cannot be told to other nodes."""
-
-    def view(self, directory: str) -> NodeView:
-        """The database at this moment; an empty directory is there for it."""
-
-    def close(self) -> None:
-        """Let go of everything."""
-
-    def close_to_users(self, namespaces: Iterable[str]) -> None:
-        """From now on only the node writes these tables; other programs get an error."""
-
-    def open_to_users(self) -> None:
-        """Everybody writes again."""
-
-    def conflicts(self) -> list[Conflict]:
-        """All in quarantine, in the order in which they were found."""
-
-    def resolve(self, conflict: Conflict, keep: Keep) -> None:
-        """Make one of the rows the newest there is, as a change of this node's own."""
-
-
-@runtime_checkable
-class StoreOptions(Protocol):
-    """Options of a writer of a database that can be the store of a node."""
-
-    def open_storage(self, reading: ReaderOptions) -> NodeStorage:
-        """The database that the options of a reader name, too."""
-
-
-class Judgement(Protocol):
-    """Of each message of a batch."""
-
-    @property
-    def is_newer(self) -> list[bool]:
-        """Whether it is newer than the row that it writes."""
-
-    @property
-    def is_move(self) -> list[bool]:
-        """Whether it moves a row to another key."""
-
-    @property
-    def may_move(self) -> list[bool]:
-        """Whether it is newer than the row that it moves away from."""
-
-    @property
-    def is_foreign(self) -> list[bool]:
-        """Whether a node other than its own last wrote a row that it writes or moves away from."""
 
 
 class Merger:

@@ -28,7 +28,8 @@ from tailrace.log.selection import EVERYTHING
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
-from tailrace.node.merging import LIMBO, Merger, NodeView, StoreOptions, VersionRow
+from tailrace.node.contract import NodeView, StoreOptions, VersionRow
+from tailrace.node.merging import LIMBO, Merger
 from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import SYNCHRO, VERSIONS
 from tailrace.relay.vclock import Vclock
@@ -239,7 +240,7 @@ class Store:
     def notice_tables(self) -> None:
         """Changes of tables that are new, or have new columns, are noted from now on."""
         with self._turn:
-            self._reader.install(self.wanted_tables(self._reader))
+            self._install()
 
     def tables(self) -> list[Table]:
         """The tables that are replicated, as they are now."""
@@ -281,12 +282,15 @@ class Store:
         """Changes are noted from now on."""
         if self._progress.position is not None:
             check_position(self._reader, self._progress.position)
-        wanted = self.wanted_tables(self._reader)
-        self._reader.install(wanted)
-        self.storage.guard({table.namespace for table in wanted})
+        self._install()
         if self._progress.position is None:
             self._note_position(self._reader.position())
         self._reader.copied()
+
+    def _install(self) -> None:
+        wanted = self.wanted_tables(self._reader)
+        self._reader.install(wanted)
+        self.storage.guard({table.namespace for table in wanted})
 
     def _note_position(self, position: Position) -> None:
         """Changes are captured from here on."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
+from tailrace.errors import TailraceError
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.relay.inquiry import Copy
 from tailrace.relay.join import KEEP_S, frames_of, join_lost, pieces_of, rows_of
@@ -82,9 +83,16 @@ class Copies:
             if copy.view is None:
                 copy.view = self._take_view(name)
             view = copy.view
-        for frame in frames_of(rows_of(view, *copy.pieces[number])):
-            copy.seen_s = time.monotonic()
-            yield [frame]
+        try:
+            for frame in frames_of(rows_of(view, *copy.pieces[number])):
+                copy.seen_s = time.monotonic()
+                yield [frame]
+        except TailraceError as error:
+            if error.code == "relay.join_lost":  # who asks again gets a view of that moment
+                view.close()
+                with copy.turn:
+                    copy.view = None if copy.view is view else copy.view
+            raise
 
     def consumer_of(self, name: str) -> str:
         copy = self._copies.get(name)

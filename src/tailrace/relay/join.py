@@ -75,6 +75,10 @@ class Joins:
     def begin(self, request: Join) -> Joined:
         """Steps 2 and 3; step 1 is done. A newcomer that asks again gets another view."""
         self.forget_old()
+        with self._lock:
+            before = [name for name, each in self._sessions.items() if each.node == request.node]
+        for name in before:
+            self.end(name)
         name = secrets.token_hex(8)
         directory = os.path.join(self._directory, name)
         os.makedirs(directory)

@@ -27,6 +27,7 @@ _PIECE_BYTES: Final = 256 << 20
 _SAMPLED_PAGES: Final = 20
 """So many pages per piece tell where its borders are."""
 _NO_SNAPSHOT: Final = ("22023", "42704")
+"""What a server says of a snapshot that is gone."""
 
 
 def plan(
@@ -86,10 +87,20 @@ def _look_through(cursor: dbapi.Cursor, snapshot: str | None, *, is_view: bool) 
     try:
         cursor.execute(sql.set_snapshot(snapshot).as_string())
     except dbapi.Error as error:
-        if getattr(error, "sqlstate", None) not in _NO_SNAPSHOT:
+        if not is_gone(error):
             raise
         if is_view:
-            what = "the view of the database is gone; was the server restarted?"
-            raise TailraceError("relay.join_lost", what, hint="begin again; it does so by itself") from error
+            raise view_lost() from error
         cursor.execute("ROLLBACK")
         cursor.execute(begin)
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether an error says that there is no such snapshot any more."""
+    return getattr(error, "sqlstate", None) in _NO_SNAPSHOT
+
+
+def view_lost() -> TailraceError:
+    """A newcomer asks for more of a view that is gone."""
+    what = "the view of the database is gone; was the server restarted?"
+    return TailraceError("relay.join_lost", what, hint="begin again; it does so by itself")

@@ -44,6 +44,7 @@ class PostgresNodeWriter(PostgresWriter):
         keys: Mapping[str, tuple[str, ...]],
         *,
         lend: Callable[[], psycopg.Connection[Any]],
+        give_back: Callable[[], None],
         collides: Collides,
         kinds: Callable[[], Kinds],
         creates: bool,
@@ -51,6 +52,7 @@ class PostgresNodeWriter(PostgresWriter):
     ) -> None:
         super().__init__(server, consumer, keys, creates=creates, in_order=in_order, widens=False)
         self._lend = lend
+        self._give_back = give_back
         self._collides = collides
         self._kinds = kinds
         self._touched: dict[str, set[str]] = {}
@@ -137,6 +139,7 @@ class PostgresNodeWriter(PostgresWriter):
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.rollback()
+            self._give_back()
 
     def _connect(self) -> psycopg.Connection[Any]:
         return self._lend()

@@ -74,7 +74,10 @@ class PostgresReader:
             return copying.plan(self._session(), found, self._piece_rows, self._view or self._feed.snapshot)
 
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
-        return copying.read(self._server, self._choices, piece, is_view=self._view is not None)
+        if self._view is None:
+            return copying.read(self._server, self._choices, piece)
+        seen = {**piece, "snapshot": self._view}  # it may have been planned through another one
+        return copying.read(self._server, self._choices, seen, is_view=True)
 
     def copied(self) -> None:
         self._feed.copied()

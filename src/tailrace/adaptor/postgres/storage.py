@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -13,6 +14,7 @@ import psycopg
 from tailrace.adaptor.postgres import sql, storesql
 from tailrace.adaptor.postgres.catalog import all_tables, load_kinds
 from tailrace.adaptor.postgres.conflicts import all_conflicts, resolve
+from tailrace.adaptor.postgres.copying import is_gone, view_lost
 from tailrace.adaptor.postgres.nodewriter import PostgresNodeWriter, Touched
 from tailrace.adaptor.postgres.origin import take_origin
 from tailrace.adaptor.postgres.reader import PostgresReader
@@ -55,7 +57,10 @@ class PostgresView:
         server = self._reading.server()
         with server.session() as connection:
             connection.execute(storesql.BEGIN_VIEW)
-            connection.execute(sql.set_snapshot(self._snapshot))
+            try:
+                connection.execute(sql.set_snapshot(self._snapshot))
+            except psycopg.Error as error:
+                raise (view_lost() if is_gone(error) else server.error(error)) from error
             yield from all_versions(connection)
             connection.execute("COMMIT")
 
@@ -74,6 +79,8 @@ class PostgresStorage:
     creates: bool
     as_replica: bool
     in_order: bool
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    """Whoever has it has the connection that writes."""
     _writing: psycopg.Connection[Any] | None = None
     _looking: PostgresReader | None = None
     _kinds: Kinds | None = None
@@ -84,6 +91,7 @@ class PostgresStorage:
             self.consumer,
             self.keys,
             lend=self._lent,
+            give_back=self._turn.release,
             collides=self._collides,
             kinds=self._all_kinds,
             creates=self.creates,
@@ -170,7 +178,16 @@ class PostgresStorage:
         return Slot(self.reading.server(), name).create(is_temporary=True, lock_ms=_VIEW_LOCK_MS)
 
     def _lent(self) -> psycopg.Connection[Any]:
-        """The connection that writes, made ready when it is new."""
+        """The connection that writes, for one writer at a time."""
+        self._turn.acquire()
+        try:
+            return self._ready()
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def _ready(self) -> psycopg.Connection[Any]:
+        """Made ready when it is new."""
         if self._writing is None or self._writing.closed:
             self._writing = self._kinds = None
             made = self.server.connect()
@@ -193,7 +210,7 @@ class PostgresStorage:
     def _all_kinds(self) -> Kinds:
         """The types of the database, as they were when the connection was made."""
         if self._kinds is None:
-            self._kinds = load_kinds(self._lent(), Choices())
+            self._kinds = load_kinds(self._ready(), Choices())
         return self._kinds
 
     def _collides(self, position: Position, touched: Touched) -> bool:
