@@ -77,7 +77,8 @@ def versions(node: NodeProcess) -> list[tuple[Any, ...]]:
     if isinstance(node, PgNodeProcess):
         return node.rows(VERSIONS)
     with closing(sqlite3.connect(node.path, timeout=30)) as connection:
-        return connection.execute(VERSIONS).fetchall()
+        is_there = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tailrace_version'").fetchone()
+        return connection.execute(VERSIONS).fetchall() if is_there else []
 
 
 def agree(nodes: list[NodeProcess]) -> bool:
