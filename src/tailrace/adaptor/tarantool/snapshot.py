@@ -1,0 +1,104 @@
+"""The snapshot: all rows of a Tarantool as of one place in its changes, fetched into an image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from tailrace.adaptor.tarantool import frames, iproto
+from tailrace.adaptor.tarantool.catalog import INDEXES, SPACES, SYSTEM_MAX
+from tailrace.adaptor.tarantool.connection import Connection
+from tailrace.adaptor.tarantool.image import Image
+from tailrace.adaptor.tarantool.iproto import PREFIX_BYTES, Key, Type, packed
+from tailrace.adaptor.tarantool.vclock import Vclock, read_vclock
+
+_GATHER_BYTES: Final = 4 << 20
+"""So much is received before it is taken apart."""
+CHUNK_BYTES: Final = 8 << 20
+_KEPT: Final = (SPACES, INDEXES)
+"""Spaces of the server's own whose rows matter."""
+
+
+def fetch(connection: Connection, image: Image, chunk_rows: int, replica: str = "") -> Vclock:
+    """Fill an image. Gives the place in the changes that it is as of.
+
+    A `replica` takes a place in the server's replica set with that. Then the server also sends the changes that were
+    made meanwhile; they are let go, for they come again.
+    """
+    filling = _Filling(image, chunk_rows)
+    asked = (Type.JOIN, {Key.INSTANCE: replica}) if replica else (Type.FETCH_SNAPSHOT, None)
+    start = read_vclock(connection.ask(*asked).body.get(Key.VCLOCK) or {})
+    gathered = bytearray()
+    starts: list[int] = []
+    at, is_over = 0, False
+    while not is_over:
+        gathered += connection.receive()
+        found, at = frames.starts_of(gathered, at)
+        starts += found
+        may_be_over = bool(found) and not frames.is_row(gathered, found[-1])
+        if may_be_over or at >= _GATHER_BYTES:
+            is_over = filling.take(connection, bytes(memoryview(gathered)[:at]), starts)
+            del gathered[:at]
+            starts, at = [], 0
+    filling.finish()
+    while replica and connection.answer().type != Type.OK:
+        pass
+    return start
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Rows of one space that wait to become a chunk."""
+
+    number: int = 0
+    rows: int = 0
+    size: int = 0
+    parts: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Filling:
+    """Puts rows into an image, in chunks."""
+
+    image: Image
+    chunk_rows: int
+    spaces: dict[int, _Gathered] = field(default_factory=dict)
+
+    def take(self, connection: Connection, data: bytes, starts: list[int]) -> bool:
+        """Take packets; True when the last one has come."""
+        for run in frames.runs_of(data, starts, len(data)):
+            if run.space is not None:
+                self._add(run.space, run.rows, data[run.start : run.end])
+                continue
+            packet = iproto.decode(data[run.start + PREFIX_BYTES : run.end])
+            if packet.is_error:
+                raise connection.server.error(packet)
+            if packet.type == Type.OK:
+                return True
+            if packet.type != Type.INSERT:
+                raise iproto.malformed(f"a packet of type {packet.type} is in a snapshot")
+            space = int(packet.body[Key.SPACE_ID])
+            self._add(space, 1, frames.row_frame(space, packed(packet.body[Key.TUPLE])))
+        return False
+
+    def finish(self) -> None:
+        for space in list(self.spaces):
+            self._flush(space)
+
+    def _add(self, space: int, rows: int, data: bytes) -> None:
+        if space <= SYSTEM_MAX and space not in _KEPT:
+            return
+        gathered = self.spaces.setdefault(space, _Gathered())
+        if gathered.rows and gathered.rows + rows > self.chunk_rows:
+            self._flush(space)
+        gathered.parts.append(data)
+        gathered.rows += rows
+        gathered.size += len(data)
+        if gathered.rows >= self.chunk_rows or gathered.size >= CHUNK_BYTES:
+            self._flush(space)
+
+    def _flush(self, space: int) -> None:
+        gathered = self.spaces[space]
+        if gathered.rows:
+            self.image.add_chunk(space, gathered.number, gathered.rows, b"".join(gathered.parts))
+        self.spaces[space] = _Gathered(gathered.number + 1)

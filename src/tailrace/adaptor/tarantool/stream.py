@@ -1,0 +1,117 @@
+"""The stream of changes: rows in whole transactions, from a place in the changes to another."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tailrace.adaptor.tarantool import iproto
+from tailrace.adaptor.tarantool.connection import Connection, version_id
+from tailrace.adaptor.tarantool.frames import starts_of
+from tailrace.adaptor.tarantool.iproto import COMMIT, PREFIX_BYTES, Head, Key, Packet, Type
+from tailrace.adaptor.tarantool.vclock import Vclock, covers
+
+VERSION: Final = (2, 6, 0)
+"""As what we follow: later versions then send nothing that this one did not know."""
+_DATA: Final = (Type.INSERT, Type.REPLACE, Type.UPDATE, Type.DELETE, Type.UPSERT)
+_PASSED: Final = (Type.NOP, Type.RAFT, Type.PROMOTE, Type.DEMOTE, Type.CONFIRM)
+_ACK_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of the server's log."""
+
+    type: Type
+    replica: int
+    lsn: int
+    time_us: int
+    body: Mapping[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """Changes that were made together."""
+
+    name: str
+    changes: tuple[Change, ...]
+    replica: int
+    last: int
+    """The lsn of its last row, be it one without data."""
+
+
+def subscribe(connection: Connection, cluster: str, vclock: Vclock, replica: str = "") -> None:
+    """Ask for the changes after a place, as the registered `replica`, or as one that nobody knows."""
+    body: dict[int, Any] = {
+        Key.CLUSTER: cluster,
+        Key.INSTANCE: replica or str(uuid.uuid4()),
+        Key.VCLOCK: dict(vclock),
+        Key.SERVER_VERSION: version_id(VERSION),
+        Key.ANONYMOUS: not replica,
+    }
+    told = connection.ask(Type.SUBSCRIBE, body).body.get(Key.CLUSTER)
+    if told != cluster:
+        raise connection.server.lost(f"the server is of replica set {told} now, and was of {cluster}")
+
+
+def transactions(connection: Connection, vclock: Vclock, upto: Vclock, safe: Vclock) -> Iterator[Transaction]:
+    """Whole transactions until `upto` is reached. `vclock` moves with them; `safe` is what may be acknowledged (I2)."""
+    open_rows: list[Packet] = []
+    data = b""
+    acked_s = heard_s = time.monotonic()
+    while not covers(vclock, upto):
+        data += connection.receive()
+        starts, end = starts_of(data)
+        for start, after in zip(starts, [*starts[1:], end], strict=True):
+            packet = iproto.decode(data[start + PREFIX_BYTES : after])
+            if packet.is_error:
+                raise connection.server.error(packet)
+            if packet.header.get(Head.LSN) is None:
+                continue  # a heartbeat
+            heard_s = time.monotonic()
+            open_rows.append(packet)
+            if not _is_last(packet):
+                continue
+            done = _transaction(connection, open_rows)
+            open_rows = []
+            if vclock.get(done.replica, 0) < done.last:
+                vclock[done.replica] = done.last
+                yield done
+            if covers(vclock, upto):
+                return
+        data = data[end:]
+        if time.monotonic() - acked_s >= _ACK_EVERY_S:
+            connection.acknowledge(safe)
+            acked_s = time.monotonic()
+        if time.monotonic() - heard_s > connection.server.silence_s:
+            raise connection.server.unreachable("it does not send the changes that it says it has")
+
+
+def _is_last(packet: Packet) -> bool:
+    """Whether a transaction ends here. One of a single row says nothing of transactions."""
+    return packet.header.get(Head.TSN) is None or bool(int(packet.header.get(Head.FLAGS) or 0) & COMMIT)
+
+
+def _transaction(connection: Connection, packets: list[Packet]) -> Transaction:
+    first, last = packets[0].header, packets[-1].header
+    replica, lsn = int(first.get(Head.REPLICA_ID) or 0), int(first[Head.LSN])
+    if int(first.get(Head.TSN) or 0) != 0:
+        raise connection.server.lost(f"lsn {lsn} of instance {replica} is in the middle of a transaction")
+    for packet in packets:
+        if int(packet.header[Head.LSN]) - int(packet.header.get(Head.TSN) or 0) != lsn:
+            raise iproto.malformed(f"transaction {replica}:{lsn} has a row of another one")
+    changes = tuple(_change(connection, packet) for packet in packets if packet.type not in _PASSED)
+    return Transaction(f"{replica}:{lsn}", changes, replica, int(last[Head.LSN]))
+
+
+def _change(connection: Connection, packet: Packet) -> Change:
+    if packet.type not in _DATA:
+        why = f"its log has a row of type {packet.type}, whose meaning is not known here"
+        raise connection.server.unsupported(why, "use a newer release of tailrace for this server")
+    header = packet.header
+    moment = float(header.get(Head.TIMESTAMP) or 0.0)
+    replica = int(header.get(Head.REPLICA_ID) or 0)
+    return Change(Type(packet.type), replica, int(header[Head.LSN]), max(0, int(moment * 1_000_000)), packet.body)
