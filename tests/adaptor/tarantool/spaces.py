@@ -80,8 +80,8 @@ class TarantoolSource(ChangingSource):
         space = f"box.space[{lua(table)}]"
         if "id" in values:
             new = values.pop("id")
-            moved = f"{space}:delete({id_}):update({{{{'=', 1, {new}}}}})"
-            self.run(f"box.begin() {space}:insert({moved}) box.commit()")
+            moved = f"{space}:get({id_}):update({{{{'=', 1, {new}}}}})"
+            self.run(f"local t = {moved} box.begin() {space}:delete({id_}) {space}:insert(t) box.commit()")
             id_ = new
         if values:
             done = ", ".join(f"{{'=', {lua(name)}, {lua(value)}}}" for name, value in values.items())

@@ -14,7 +14,7 @@ from tailrace.adaptor.tarantool.catalog import Space
 from tailrace.adaptor.tarantool.connection import Connection
 from tailrace.adaptor.tarantool.image import Image, open_image
 from tailrace.adaptor.tarantool.server import Server
-from tailrace.adaptor.tarantool.stream import Change, Transaction
+from tailrace.adaptor.tarantool.stream import Change, Stream, Transaction
 from tailrace.adaptor.tarantool.types import Numbers
 from tailrace.adaptor.tarantool.vclock import Vclock, covers, plain, read_vclock, text
 from tailrace.deliver.clearing import COMMAND
@@ -62,29 +62,21 @@ class ChangeReader:
             raise self.server.lost(f"the image of its rows in {self.directory} is gone")
         with image, image.changing():
             begin_at(image, start, self.server)
-            vclock = image.vclock
             applying = Applying(image, image.catalog())
             with Connection(self.server) as connection:
-                stream.subscribe(connection, piece["cluster"], vclock)
-                if not covers(vclock, start):
-                    self._catch_up(connection, applying, vclock, start)
+                stream.subscribe(connection, piece["cluster"], image.vclock)
+                coming = Stream(connection, image.vclock, image.vclock)
+                _catch_up(coming, applying, start)
                 image.begin_stretch(start)
-                for transaction in stream.transactions(connection, vclock, upto, start):
+                for transaction in coming.transactions(upto):
                     for change in transaction.changes:
                         for effect in applying.apply(change):
                             yield from self._told(effect, change, transaction)
                     if self._seq - first >= piece["changes_max"]:
                         break
-            image.moved(vclock)
+            image.moved(coming.vclock)
             yield from self._flush()
-        self.reached = {"vclock": plain(vclock), "seq": self._seq}
-
-    def _catch_up(self, connection: Connection, applying: Applying, vclock: Vclock, start: Vclock) -> None:
-        """An image that is older than what the log has moves up to there, without a word."""
-        for transaction in stream.transactions(connection, vclock, start, vclock):
-            for change in transaction.changes:
-                for _ in applying.apply(change):
-                    pass
+        self.reached = {"vclock": plain(coming.vclock), "seq": self._seq}
 
     def _told(self, effect: Effect, change: Change, transaction: Transaction) -> Iterator[Batch]:
         space = effect.space
@@ -115,6 +107,14 @@ class ChangeReader:
             waiting = self._waiting.pop(name, None)
             if waiting is not None and waiting.op:
                 yield _batch(waiting, self.numbers)
+
+
+def _catch_up(coming: Stream, applying: Applying, start: Vclock) -> None:
+    """An image that is older than what the log has moves up to there, without a word."""
+    for transaction in coming.transactions(start):
+        for change in transaction.changes:
+            for _ in applying.apply(change):
+                pass
 
 
 def begin_at(image: Image, start: Vclock, server: Server) -> None:

@@ -47,10 +47,16 @@ class Holder:
                 connection.ask(Type.DELETE, {Key.SPACE_ID: CLUSTER, Key.INDEX_ID: _BY_UUID, Key.KEY: [self.replica]})
 
     def release(self, cluster: str, upto: Vclock) -> None:
-        """Everything up to here is safe in the log."""
+        """Everything up to here is safe in the log. When the server does not take that now, it is told the next time:
+        the connection of one who was here before may not have ended yet."""
         self._safe = dict(upto)
-        if self._thread is None or not self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
+            return
+        try:
             self._open(cluster)
+        except TailraceError as error:
+            if error.code != "source.unreachable":
+                raise
 
     def close(self) -> None:
         self._closing.set()

@@ -58,7 +58,7 @@ class TarantoolReader:
         if now != vclock:
             with Connection(self._server) as connection:
                 stream.subscribe(connection, position["cluster"], vclock)
-                next(stream.transactions(connection, dict(vclock), now, vclock), None)
+                next(stream.Stream(connection, vclock, vclock).transactions(now), None)
 
     def install(self, tables: Sequence[Table]) -> None:
         """Make the image, unless there is one."""

@@ -57,37 +57,52 @@ def subscribe(connection: Connection, cluster: str, vclock: Vclock, replica: str
         raise connection.server.lost(f"the server is of replica set {told} now, and was of {cluster}")
 
 
-def transactions(connection: Connection, vclock: Vclock, upto: Vclock, safe: Vclock) -> Iterator[Transaction]:
-    """Whole transactions until `upto` is reached. `vclock` moves with them; `safe` is what may be acknowledged (I2)."""
-    open_rows: list[Packet] = []
-    data = b""
-    acked_s = heard_s = time.monotonic()
-    while not covers(vclock, upto):
-        data += connection.receive()
-        starts, end = starts_of(data)
-        for start, after in zip(starts, [*starts[1:], end], strict=True):
-            packet = iproto.decode(data[start + PREFIX_BYTES : after])
-            if packet.is_error:
-                raise connection.server.error(packet)
-            if packet.header.get(Head.LSN) is None:
-                continue  # a heartbeat
-            heard_s = time.monotonic()
-            open_rows.append(packet)
-            if not _is_last(packet):
+class Stream:
+    """The changes that come through a connection on which they were asked for."""
+
+    def __init__(self, connection: Connection, vclock: Vclock, safe: Vclock) -> None:
+        self.vclock = dict(vclock)
+        """As of where the last transaction is that was given."""
+        self._connection = connection
+        self._safe = dict(safe)
+        """What may be acknowledged (I2)."""
+        self._rows = self._received()
+
+    def transactions(self, upto: Vclock) -> Iterator[Transaction]:
+        """Whole transactions until this place is reached."""
+        open_rows: list[Packet] = []
+        while not covers(self.vclock, upto):
+            open_rows.append(next(self._rows))
+            if not _is_last(open_rows[-1]):
                 continue
-            done = _transaction(connection, open_rows)
+            done = _transaction(self._connection, open_rows)
             open_rows = []
-            if vclock.get(done.replica, 0) < done.last:
-                vclock[done.replica] = done.last
+            if self.vclock.get(done.replica, 0) < done.last:
+                self.vclock[done.replica] = done.last
                 yield done
-            if covers(vclock, upto):
-                return
-        data = data[end:]
-        if time.monotonic() - acked_s >= _ACK_EVERY_S:
-            connection.acknowledge(safe)
-            acked_s = time.monotonic()
-        if time.monotonic() - heard_s > connection.server.silence_s:
-            raise connection.server.unreachable("it does not send the changes that it says it has")
+
+    def _received(self) -> Iterator[Packet]:
+        """Rows as they come, for ever. What comes between them is answered."""
+        server = self._connection.server
+        data = b""
+        acked_s = heard_s = time.monotonic()
+        while True:
+            data += self._connection.receive()
+            starts, end = starts_of(data)
+            for start, after in zip(starts, [*starts[1:], end], strict=True):
+                packet = iproto.decode(data[start + PREFIX_BYTES : after])
+                if packet.is_error:
+                    raise server.error(packet)
+                if packet.header.get(Head.LSN) is not None:  # all others are heartbeats
+                    heard_s = time.monotonic()
+                    yield packet
+            data = data[end:]
+            now_s = time.monotonic()
+            if now_s - acked_s >= _ACK_EVERY_S:
+                self._connection.acknowledge(self._safe)
+                acked_s = now_s
+            if now_s - heard_s > server.silence_s:
+                raise server.unreachable("it does not send the changes that it says it has")
 
 
 def _is_last(packet: Packet) -> bool:
