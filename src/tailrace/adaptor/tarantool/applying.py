@@ -9,7 +9,7 @@ from typing import Any, Final
 from tailrace.adaptor.tarantool.catalog import INDEXES, SPACES, SYSTEM_MAX, TRUNCATIONS, Part, Space, read_space
 from tailrace.adaptor.tarantool.image import CATALOG_PARTS, GONE, Image
 from tailrace.adaptor.tarantool.iproto import Key, Type, malformed
-from tailrace.adaptor.tarantool.keys import key_of_tuple, key_of_values
+from tailrace.adaptor.tarantool.keys import ImageKey, key_of_tuple, key_of_values
 from tailrace.adaptor.tarantool.operations import Impossible, updated, upserted
 from tailrace.adaptor.tarantool.stream import Change
 from tailrace.errors import TailraceError
@@ -76,14 +76,14 @@ class Applying:
                 key = key_of_values(parts)(body[Key.KEY])
             old = self.image.get(space, key)
             new = _after(change, old, told, base, names)
+            if old is not None and new is not None and not _has_key(parts, new, key):
+                new = old  # an upsert that would change the key: the server passes it over
         except Impossible as error:
             what = f"an update of space {space} (lsn {change.lsn}) does not fit the row that it is for: {error}"
             hint = "please report it; until then, copy the source again, into a new log"
             raise TailraceError("source.unsupported", what, hint=hint) from error
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise malformed(f"a change of space {space} (lsn {change.lsn}) is none: {error}") from error
-        if new is not None and old is not None and key_of_tuple(parts)(new) != key:
-            return old, old  # the server passes such an upsert over
         if new is not None:
             self.image.put(space, key, new)
         elif old is not None:
@@ -160,6 +160,13 @@ class Applying:
         pairs = zip(before.widened(widest), after.widened(widest), strict=False)
         differing = [at for at, (one, two) in enumerate(pairs) if one != two]
         return any(at < len(row) and row[at] is not None for at in differing for row in self.image.rows(after.id))
+
+
+def _has_key(parts: tuple[Part, ...], row: list[Any], key: ImageKey) -> bool:
+    try:
+        return key_of_tuple(parts)(row) == key
+    except (IndexError, TypeError):
+        return False
 
 
 def _after(change: Change, old: list[Any] | None, told: Any, base: int, names: Any) -> list[Any] | None:

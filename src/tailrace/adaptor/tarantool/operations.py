@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from decimal import Context, Decimal, Overflow
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ from tailrace.adaptor.tarantool.values import DECIMAL, decimal_data, decimal_of
 
 _INT_MIN: Final = -(1 << 63)
 _UINT_MAX: Final = (1 << 64) - 1
+_PLACING: Final = ("=", "!", "#")
+"""Operations that do not look at what was there."""
 _DECIMALS: Final = Context(prec=38, traps=[Overflow])
 
 
@@ -27,15 +30,15 @@ class Impossible(ValueError):
 
 def updated(row: Sequence[Any], operations: Sequence[Any], base: int, names: Sequence[str]) -> list[Any]:
     """A tuple after an update. Raises `Impossible`."""
-    made = deepcopy(list(row))
+    made = _Row(deepcopy(list(row)), [False] * len(row))
     for operation in operations:
         _apply(made, operation, base, names)
-    return made
+    return made.fields
 
 
 def upserted(row: Sequence[Any], operations: Sequence[Any], base: int, names: Sequence[str]) -> list[Any]:
     """A tuple after an upsert that found it."""
-    made = deepcopy(list(row))
+    made = _Row(deepcopy(list(row)), [False] * len(row))
     for operation in operations:
         tried = deepcopy(made)
         try:
@@ -43,18 +46,45 @@ def upserted(row: Sequence[Any], operations: Sequence[Any], base: int, names: Se
         except Impossible:
             continue
         made = tried
-    return made
+    return made.fields
 
 
-def _apply(row: list[Any], operation: Sequence[Any], base: int, names: Sequence[str]) -> None:
+@dataclass(slots=True)
+class _Row:
+    """A tuple on its way."""
+
+    fields: list[Any]
+    is_changed: list[bool]
+    """Of each field, whether an operation has changed it: a second one cannot calculate with it."""
+
+
+def _apply(row: _Row, operation: Sequence[Any], base: int, names: Sequence[str]) -> None:
     if not isinstance(operation, list | tuple) or len(operation) < 2 or not isinstance(operation[0], str):
         raise Impossible("this is no operation")
     op, where, *arguments = operation
     steps = _steps(where, base, names)
-    holder: Any = row
+    if len(steps) == 1 and isinstance(steps[0], int):
+        _do_in_row(row, steps[0], op, arguments, base)
+        return
+    holder: Any = row.fields
     for step in steps[:-1]:
         holder = _inside(holder, step)
     _do(holder, steps[-1], op, arguments, base)
+
+
+def _do_in_row(row: _Row, step: int, op: str, arguments: list[Any], base: int) -> None:
+    count = len(row.fields)
+    if op not in _PLACING and row.is_changed[_place(step, count)]:
+        raise Impossible("a field is changed twice")
+    _do_in_list(row.fields, step, op, arguments, base)
+    if op == "!":
+        row.is_changed.insert(_place(step, count + 1), False)
+    elif op == "#":
+        del row.is_changed[_place(step, count) : _place(step, count) + _only(arguments)]
+    elif len(row.fields) > count:
+        row.is_changed.append(False)
+    else:
+        row.is_changed[_place(step, count)] = True
 
 
 def _steps(where: Any, base: int, names: Sequence[str]) -> list[Step]:
