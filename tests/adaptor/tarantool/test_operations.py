@@ -16,7 +16,8 @@ from tests.adaptor.tarantool.spaces import TarantoolSource, lua
 from tests.servers.tarantool import TarantoolServer
 
 MAKE = """
-local s = box.schema.space.create('ops', {engine = '%s', format = {{'id', 'unsigned'}, {'n', 'integer'}, {'name', 'string'}}})
+local fields = {{'id', 'unsigned'}, {'n', 'integer'}, {'name', 'string'}}
+local s = box.schema.space.create('ops', {engine = '%s', format = fields})
 s:create_index('pk')
 dec = require('decimal')
 for i = 1, 20 do s:insert{i, i, 'text ' .. i, i / 8, {1, {a = i, b = {'x', 'y'}}, 3}, dec.new(i) / 4, {k = i}, true} end

@@ -9,7 +9,7 @@ from tailrace.adaptor.tarantool import frames, iproto
 from tailrace.adaptor.tarantool.catalog import INDEXES, SPACES, SYSTEM_MAX
 from tailrace.adaptor.tarantool.connection import Connection
 from tailrace.adaptor.tarantool.image import Image
-from tailrace.adaptor.tarantool.iproto import PREFIX_BYTES, Key, Type, packed
+from tailrace.adaptor.tarantool.iproto import PREFIX_BYTES, Key, Packet, Type, packed
 from tailrace.adaptor.tarantool.vclock import Vclock, read_vclock
 
 _GATHER_BYTES: Final = 4 << 20
@@ -30,19 +30,17 @@ def fetch(connection: Connection, image: Image, chunk_rows: int, replica: str = 
     start = read_vclock(connection.ask(*asked).body.get(Key.VCLOCK) or {})
     gathered = bytearray()
     starts: list[int] = []
-    at, is_over = 0, False
-    while not is_over:
+    at, oks = 0, 2 if replica else 1
+    while filling.oks < oks:
         gathered += connection.receive()
         found, at = frames.starts_of(gathered, at)
         starts += found
         may_be_over = bool(found) and not frames.is_row(gathered, found[-1])
         if may_be_over or at >= _GATHER_BYTES:
-            is_over = filling.take(connection, bytes(memoryview(gathered)[:at]), starts)
+            filling.take(connection, bytes(gathered[:at]), starts)
             del gathered[:at]
             starts, at = [], 0
     filling.finish()
-    while replica and connection.answer().type != Type.OK:
-        pass
     return start
 
 
@@ -63,23 +61,30 @@ class _Filling:
     image: Image
     chunk_rows: int
     spaces: dict[int, _Gathered] = field(default_factory=dict)
+    oks: int = 0
+    """How many stages are over; only the first one has rows of the snapshot."""
 
-    def take(self, connection: Connection, data: bytes, starts: list[int]) -> bool:
-        """Take packets; True when the last one has come."""
+    def take(self, connection: Connection, data: bytes, starts: list[int]) -> None:
+        """Take whole packets."""
         for run in frames.runs_of(data, starts, len(data)):
             if run.space is not None:
-                self._add(run.space, run.rows, data[run.start : run.end])
+                if self.oks == 0:
+                    self._add(run.space, run.rows, data[run.start : run.end])
                 continue
             packet = iproto.decode(data[run.start + PREFIX_BYTES : run.end])
             if packet.is_error:
                 raise connection.server.error(packet)
             if packet.type == Type.OK:
-                return True
-            if packet.type != Type.INSERT:
-                raise iproto.malformed(f"a packet of type {packet.type} is in a snapshot")
-            space = int(packet.body[Key.SPACE_ID])
-            self._add(space, 1, frames.row_frame(space, packed(packet.body[Key.TUPLE])))
-        return False
+                self.oks += 1
+            elif self.oks == 0:
+                self._take_row(packet)
+
+    def _take_row(self, packet: Packet) -> None:
+        """A row that does not look as rows of a snapshot do."""
+        space, row = packet.body.get(Key.SPACE_ID), packet.body.get(Key.TUPLE)
+        if packet.type != Type.INSERT or not isinstance(space, int) or not isinstance(row, list):
+            raise iproto.malformed(f"a packet of type {packet.type} is in a snapshot")
+        self._add(space, 1, frames.row_frame(space, packed(row)))
 
     def finish(self) -> None:
         for space in list(self.spaces):

@@ -12,13 +12,16 @@ from tailrace.adaptor.tarantool import iproto
 from tailrace.adaptor.tarantool.connection import Connection, version_id
 from tailrace.adaptor.tarantool.frames import starts_of
 from tailrace.adaptor.tarantool.iproto import COMMIT, PREFIX_BYTES, Head, Key, Packet, Type
-from tailrace.adaptor.tarantool.vclock import Vclock, covers
+from tailrace.adaptor.tarantool.vclock import Vclock, covers, text
 
 VERSION: Final = (2, 6, 0)
 """As what we follow: later versions then send nothing that this one did not know."""
 _DATA: Final = (Type.INSERT, Type.REPLACE, Type.UPDATE, Type.DELETE, Type.UPSERT)
 _PASSED: Final = (Type.NOP, Type.RAFT, Type.PROMOTE, Type.DEMOTE, Type.CONFIRM)
 _ACK_EVERY_S: Final = 0.5
+_HEARTBEATS_MAX: Final = 10
+"""So often a server says that it has nothing to send, although there are changes, before it is believed: a log that is
+gone is only missed when the next one begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,8 @@ class Stream:
         """Rows as they come, for ever. What comes between them is answered."""
         server = self._connection.server
         data = b""
-        acked_s = heard_s = time.monotonic()
+        acked_s = time.monotonic()
+        heartbeats = 0
         while True:
             data += self._connection.receive()
             starts, end = starts_of(data)
@@ -93,16 +97,18 @@ class Stream:
                 packet = iproto.decode(data[start + PREFIX_BYTES : after])
                 if packet.is_error:
                     raise server.error(packet)
-                if packet.header.get(Head.LSN) is not None:  # all others are heartbeats
-                    heard_s = time.monotonic()
-                    yield packet
+                if packet.header.get(Head.LSN) is None:
+                    heartbeats += 1
+                    continue
+                heartbeats = 0
+                yield packet
             data = data[end:]
             now_s = time.monotonic()
             if now_s - acked_s >= _ACK_EVERY_S:
                 self._connection.acknowledge(self._safe)
                 acked_s = now_s
-            if now_s - heard_s > server.silence_s:
-                raise server.unreachable("it does not send the changes that it says it has")
+            if heartbeats > _HEARTBEATS_MAX:
+                raise server.lost(f"it has changes after {text(self.vclock)}, but not their log")
 
 
 def _is_last(packet: Packet) -> bool:
