@@ -56,14 +56,15 @@ ROWS = some.lists(
 def test_at_once_and_one_by_one(rows: list[tuple[Any, ...]], data: Any) -> None:
     cut = [list(row[: data.draw(some.integers(0, 9))]) if data else list(row) for row in rows]
     run = b"".join(frames.row_frame(512, packed(row)) for row in cut)
-    at_once = tuples.of_frames(SPACE, Numbers.DOUBLE, run)
-    assert at_once.to_pylist() == tuples.of_rows(SPACE, Numbers.DOUBLE, cut).to_pylist()
+    at_once: Any = tuples.of_frames(SPACE, Numbers.DOUBLE, run)
+    one_by_one: Any = tuples.of_rows(SPACE, Numbers.DOUBLE, cut)
+    assert at_once.to_pylist() == one_by_one.to_pylist()
 
 
 @pytest.mark.parametrize("edge", [0, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32, 2**63 - 1])
 def test_whole_numbers_of_every_length(edge: int) -> None:
     rows = [[edge, -edge - 1, edge if edge <= 2**53 else 0.5] for _ in range(3)]
-    made = tuples.of_frames(SPACE, Numbers.DOUBLE, b"".join(frames.row_frame(512, packed(row)) for row in rows))
+    made: Any = tuples.of_frames(SPACE, Numbers.DOUBLE, b"".join(frames.row_frame(512, packed(row)) for row in rows))
     assert [(row["u"], row["i"], row["n"]) for row in made.to_pylist()] == [tuple(row) for row in rows]
 
 
