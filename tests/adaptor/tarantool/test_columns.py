@@ -87,6 +87,7 @@ def test_runs(rows: list[tuple[int, bytes]]) -> None:
     ok = iproto.encode({0: 0, 1: 3}, {0x26: {1: 5}})
     data = b"".join(frames.row_frame(space, b"\x91\xc4" + bytes([len(blob)]) + blob) for space, blob in rows) + ok
     starts, end = frames.starts_of(data + ok[:7])
+    assert (starts.tolist(), end) == frames.walk(data + ok[:7])
     assert (len(starts), end) == (len(rows) + 1, len(data))
     runs = list(frames.runs_of(data, starts, end))
     assert [run.space for run in runs for _ in range(run.rows)] == [*(space for space, _ in rows), None]

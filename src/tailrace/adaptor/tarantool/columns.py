@@ -147,11 +147,9 @@ def _whole(field: Field, kind: type[np.uint64] | type[np.int64]) -> pa.Array[Any
         values[here] = raw.view(np.int64)
     if not bool(known.all()):
         return None
-    if kind is np.uint64:
-        if bool(((marks >= 0xE0) | ((marks >= 0xD0) & (marks <= 0xD3))).any()):
-            return None
-        return pa.array(values.view(np.uint64), pa.uint64(), mask=nulls if nulls.any() else None)
-    return pa.array(values, pa.int64(), mask=nulls if nulls.any() else None)
+    if kind is np.uint64 and bool(((marks >= 0xE0) | ((marks >= 0xD0) & (marks <= 0xD3))).any()):
+        return None
+    return _made(values, pa.uint64() if kind is np.uint64 else pa.int64(), nulls)
 
 
 def _take(known: Flags, those: Flags, values: npt.NDArray[Any], read: Any) -> None:
@@ -179,14 +177,14 @@ def _floats(field: Field) -> pa.Array[Any] | None:
         if bool((np.abs(numbers) > 1 << 53).any()):
             return None
         values[others] = numbers
-    return pa.array(values, pa.float64(), mask=nulls if nulls.any() else None)
+    return _made(values, pa.float64(), nulls)
 
 
 def _booleans(field: Field) -> pa.Array[Any] | None:
     nulls = field.is_null()
     if not bool((nulls | (field.marks == 0xC2) | (field.marks == 0xC3)).all()):
         return None
-    return pa.array(field.marks == 0xC3, pa.bool_(), mask=nulls if nulls.any() else None)
+    return _made(np.packbits(field.marks == 0xC3, bitorder="little"), pa.bool_(), nulls)
 
 
 def _strings(field: Field, arrow: pa.DataType) -> pa.Array[Any] | None:
@@ -222,5 +220,11 @@ def _between(octets: Octets, start: Ints, end: Ints, nulls: Flags) -> Any:
     offsets[-1] = offsets[-2] if count else 0
     parts: tuple[Any, Any] = (offsets, octets)
     mixed = pa.Array.from_buffers(pa.binary(), 2 * count, [None, *map(pa.py_buffer, parts)])
-    chosen: Any = np.arange(0, 2 * count, 2, dtype=np.int64)
-    return mixed.take(pa.array(chosen, mask=nulls if nulls.any() else None))
+    return mixed.take(_made(np.arange(0, 2 * count, 2, dtype=np.int64), pa.int64(), nulls))
+
+
+def _made(values: npt.NDArray[Any], arrow: pa.DataType, nulls: Flags) -> pa.Array[Any]:
+    """A column of these bytes. `pa.array` would do, but for its looking into pandas, which takes a second at first."""
+    validity = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes()) if nulls.any() else None
+    whole: Any = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(arrow, len(nulls), [validity, pa.py_buffer(whole)])

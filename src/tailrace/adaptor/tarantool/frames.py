@@ -27,22 +27,64 @@ _BODY: Final = (0x82, int(Key.SPACE_ID), 0xCE)
 """A body up to the number of the space; four bytes later comes the key of the tuple."""
 
 
-def starts_of(data: bytes | bytearray, at: int = 0) -> tuple[list[int], int]:
+def walk(data: bytes | bytearray, at: int = 0) -> tuple[list[int], int]:
     """Where whole packets begin, from `at` on, and where the last of them ends."""
     starts: list[int] = []
-    note = starts.append
     end = len(data)
-    limit = end - PREFIX_BYTES
-    while at <= limit:
+    while at + PREFIX_BYTES <= end:
         mark, length = _STEP(data, at)
         if mark != 0xCE or length > iproto.PACKET_BYTES_MAX:
             iproto.packet_bytes(bytes(data[at : at + PREFIX_BYTES]))
         after = at + PREFIX_BYTES + length
         if after > end:
             break
-        note(at)
+        starts.append(at)
         at = after
     return starts, at
+
+
+def starts_of(data: bytes) -> tuple[Ints, int]:
+    """The same as `walk` from the beginning, for long runs of rows.
+
+    Whatever looks like the beginning of a row is found at once. Where each of them ends at the next, and the first is
+    one, all are; what only looks so breaks the chain there, and from there on it is walked.
+    """
+    octets = np.frombuffer(data, np.uint8)
+    found = _candidates(octets)
+    if not len(found) or found[0] != 0:
+        starts, end = walk(data)
+        return np.array(starts, np.int64), end
+    lengths = _big_endian(octets, found + 1)
+    ends = found + PREFIX_BYTES + lengths
+    is_broken: Any = np.flatnonzero(found[1:] != ends[:-1])
+    chained = int(is_broken[0]) + 1 if len(is_broken) else len(found)
+    if ends[chained - 1] > len(data):
+        chained -= 1
+    rest, end = walk(data, int(ends[chained - 1]) if chained else 0)
+    return np.append(found[:chained], np.array(rest, np.int64)), end
+
+
+def _candidates(octets: Octets) -> Ints:
+    """Places at which a row may begin: those with its header, and a sync of one byte."""
+    count = len(octets) - _ROW_BYTES_MIN
+    if count <= 0:
+        return np.zeros(0, np.int64)
+    looks = octets[PREFIX_BYTES + 2 :][:count] == _HEAD[2]
+    for number in (0, 1, 3):
+        looks &= octets[PREFIX_BYTES + number :][:count] == _HEAD[number]
+    found: Ints = np.flatnonzero(looks)
+    looks = octets[found] == 0xCE
+    for number, expected in enumerate(_BODY):
+        looks &= octets[found + PREFIX_BYTES + 5 + number] == expected
+    chosen: Ints = found[looks]
+    return chosen
+
+
+def _big_endian(octets: Octets, at: Ints) -> Ints:
+    number = np.zeros(len(at), np.int64)
+    for place in range(4):
+        number = number << 8 | octets[at + place]
+    return number
 
 
 def is_row(data: bytes | bytearray, start: int) -> bool:
@@ -66,32 +108,28 @@ class Run:
     rows: int
 
 
-def runs_of(data: bytes, starts: list[int], end: int) -> Iterator[Run]:
+def runs_of(data: bytes, starts: Ints, end: int) -> Iterator[Run]:
     """The packets of some bytes by space."""
-    if not starts:
+    if not len(starts):
         return
-    octets = np.frombuffer(data, np.uint8)
-    at = np.array(starts, np.int64)
-    spaces = _spaces(octets, at, end)
+    spaces = _spaces(np.frombuffer(data, np.uint8), starts, end)
     edges: Any = np.flatnonzero(np.diff(spaces)) + 1
     borders = [0, *edges.tolist(), len(starts)]
     for first, last in pairwise(borders):
-        upto = starts[last] if last < len(starts) else end
+        upto = int(starts[last]) if last < len(starts) else end
         space = int(spaces[first])
         if space >= 0:
-            yield Run(space, starts[first], upto, last - first)
+            yield Run(space, int(starts[first]), upto, last - first)
             continue
         for number in range(first, last):
-            after = starts[number + 1] if number + 1 < len(starts) else end
-            yield Run(None, starts[number], after, 1)
+            after = int(starts[number + 1]) if number + 1 < len(starts) else end
+            yield Run(None, int(starts[number]), after, 1)
 
 
 def tuples_of(data: bytes) -> tuple[Ints, Ints]:
     """Where the tuples of a run begin and end."""
-    starts, end = starts_of(data)
-    at = np.array(starts, np.int64)
-    octets = np.frombuffer(data, np.uint8)
-    return _bodies(octets, at) + 8, np.append(at[1:], end)
+    at, end = starts_of(data)
+    return _bodies(np.frombuffer(data, np.uint8), at) + 8, np.append(at[1:], end)
 
 
 def _bodies(octets: Octets, at: Ints) -> Ints:
@@ -100,6 +138,7 @@ def _bodies(octets: Octets, at: Ints) -> Ints:
     return at + PREFIX_BYTES + 4 + _SYNC_BYTES[sync]
 
 
+_ROW_BYTES_MIN: Final = PREFIX_BYTES + 13
 _SYNC_BYTES: Final = np.zeros(256, np.int64)
 _SYNC_BYTES[:0x80] = 1
 _SYNC_BYTES[0xCC:0xD0] = (2, 3, 5, 9)
@@ -117,7 +156,4 @@ def _spaces(octets: Octets, at: Ints, end: int) -> Ints:
     for number, expected in enumerate(_BODY):
         is_row &= padded[body + number] == expected
     is_row &= padded[body + 7] == int(Key.TUPLE)
-    space = np.zeros(len(at), np.int64)
-    for number in range(4):
-        space = space << 8 | padded[body + 3 + number]
-    return np.where(is_row, space, -1)
+    return np.where(is_row, _big_endian(padded, body + 3), -1)

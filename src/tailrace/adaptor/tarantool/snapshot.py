@@ -28,18 +28,17 @@ def fetch(connection: Connection, image: Image, chunk_rows: int, replica: str = 
     filling = _Filling(image, chunk_rows)
     asked = (Type.JOIN, {Key.INSTANCE: replica}) if replica else (Type.FETCH_SNAPSHOT, None)
     start = read_vclock(connection.ask(*asked).body.get(Key.VCLOCK) or {})
-    gathered = bytearray()
-    starts: list[int] = []
-    at, oks = 0, 2 if replica else 1
+    gathered: list[bytes] = []
+    rest, size, oks = b"", 0, 2 if replica else 1
     while filling.oks < oks:
-        gathered += connection.receive()
-        found, at = frames.starts_of(gathered, at)
-        starts += found
-        may_be_over = bool(found) and not frames.is_row(gathered, found[-1])
-        if may_be_over or at >= _GATHER_BYTES:
-            filling.take(connection, bytes(gathered[:at]), starts)
-            del gathered[:at]
-            starts, at = [], 0
+        received = rest + connection.receive()
+        starts, end = frames.starts_of(received)
+        gathered.append(received[:end])
+        rest, size = received[end:], size + end
+        may_be_over = len(starts) > 0 and not frames.is_row(received, int(starts[-1]))
+        if may_be_over or size >= _GATHER_BYTES:
+            filling.take(connection, b"".join(gathered))
+            gathered, size = [], 0
     filling.finish()
     return start
 
@@ -64,9 +63,9 @@ class _Filling:
     oks: int = 0
     """How many stages are over; only the first one has rows of the snapshot."""
 
-    def take(self, connection: Connection, data: bytes, starts: list[int]) -> None:
+    def take(self, connection: Connection, data: bytes) -> None:
         """Take whole packets."""
-        for run in frames.runs_of(data, starts, len(data)):
+        for run in frames.runs_of(data, *frames.starts_of(data)):
             if run.space is not None:
                 if self.oks == 0:
                     self._add(run.space, run.rows, data[run.start : run.end])

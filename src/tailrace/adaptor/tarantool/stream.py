@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tailrace.adaptor.tarantool import iproto
 from tailrace.adaptor.tarantool.connection import Connection, version_id
-from tailrace.adaptor.tarantool.frames import starts_of
+from tailrace.adaptor.tarantool.frames import walk
 from tailrace.adaptor.tarantool.iproto import COMMIT, PREFIX_BYTES, Head, Key, Packet, Type
 from tailrace.adaptor.tarantool.vclock import Vclock, covers, text
 
@@ -92,7 +92,7 @@ class Stream:
         heartbeats = 0
         while True:
             data += self._connection.receive()
-            starts, end = starts_of(data)
+            starts, end = walk(data)
             for start, after in zip(starts, [*starts[1:], end], strict=True):
                 packet = iproto.decode(data[start + PREFIX_BYTES : after])
                 if packet.is_error:
