@@ -126,13 +126,19 @@ def _number(octets: Octets, at: Ints, count: int) -> npt.NDArray[np.uint64]:
 
 
 def _whole(field: Field, kind: type[np.uint64] | type[np.int64]) -> pa.Array[Any] | None:
+    values = _whole_numbers(field, may_be_negative=kind is np.int64)
+    return None if values is None else _made(values, pa.int64() if kind is np.int64 else pa.uint64(), field.is_null())
+
+
+def _whole_numbers(field: Field, *, may_be_negative: bool) -> npt.NDArray[np.int64] | None:
+    """The bits of whole numbers, zeros for nulls; None when one is of another kind, or out of range."""
     marks = field.marks
-    nulls = field.is_null()
     values = np.zeros(len(marks), np.int64)
-    known = nulls.copy()
+    known = field.is_null()
     _take(known, marks < 0x80, values, lambda here: marks[here].astype(np.int64))
-    _take(known, marks >= 0xE0, values, lambda here: marks[here].view(np.int8).astype(np.int64))
-    for mark, count in {**_UNSIGNED, **_SIGNED}.items():
+    if may_be_negative:
+        _take(known, marks >= 0xE0, values, lambda here: marks[here].view(np.int8).astype(np.int64))
+    for mark, count in ({**_UNSIGNED, **_SIGNED} if may_be_negative else _UNSIGNED).items():
         here: Ints = np.flatnonzero(marks == mark)
         if not len(here):
             continue
@@ -142,14 +148,10 @@ def _whole(field: Field, kind: type[np.uint64] | type[np.int64]) -> pa.Array[Any
             shift = np.int64(64 - 8 * count)
             values[here] = raw.view(np.int64) << shift >> shift
             continue
-        if kind is np.int64 and bool((raw >> np.uint64(63)).any()):
+        if may_be_negative and bool((raw >> np.uint64(63)).any()):
             return None
         values[here] = raw.view(np.int64)
-    if not bool(known.all()):
-        return None
-    if kind is np.uint64 and bool(((marks >= 0xE0) | ((marks >= 0xD0) & (marks <= 0xD3))).any()):
-        return None
-    return _made(values, pa.uint64() if kind is np.uint64 else pa.int64(), nulls)
+    return values if bool(known.all()) else None
 
 
 def _take(known: Flags, those: Flags, values: npt.NDArray[Any], read: Any) -> None:
@@ -170,11 +172,8 @@ def _floats(field: Field) -> pa.Array[Any] | None:
     others: Ints = np.flatnonzero(~(is_float | is_double | nulls))
     if len(others):
         part = Field(field.octets, marks[others], field.at[others], field.start[others], field.end[others])
-        whole = _whole(part, np.int64)
-        if whole is None:
-            return None
-        numbers: Any = whole.to_numpy(zero_copy_only=False)
-        if bool((np.abs(numbers) > 1 << 53).any()):
+        numbers = _whole_numbers(part, may_be_negative=True)
+        if numbers is None or bool((np.abs(numbers) > 1 << 53).any()):
             return None
         values[others] = numbers
     return _made(values, pa.float64(), nulls)
