@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
@@ -169,6 +169,8 @@ class Node:
             **_server_tls(form),
         )
         opening.callback(self._server.stop)
+        if form.iproto is not None:
+            opening.enter_context(_front(self._service, form, form.iproto))
         for source in form.sources:
             self._follow(source, opening)
         threading.Thread(target=self._committer.resume, name="tailrace-undecided", daemon=True).start()
@@ -324,6 +326,14 @@ class Node:
             self._told[about] = text
             if text:
                 self._report(text)
+
+
+def _front(service: Service, form: NodeForm, address: str) -> AbstractContextManager[Any]:
+    from tailrace.adaptor.tarantool.front.server import Front
+
+    host, _, port = address.rpartition(":")
+    tokens = {name: token.get_secret_value() for name, token in form.tokens.items()}
+    return Front(service, form.data, (host.strip("[]"), int(port)), tokens=tokens, heartbeat_s=form.heartbeat)
 
 
 def _server_tls(form: NodeForm) -> dict[str, Any]:

@@ -1,0 +1,130 @@
+"""A real Tarantool follows a node: the order of the relay's stages is one that a replica takes."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.adaptor.tarantool.front.server import Front
+from tests.node.shops import Shop
+from tests.relay.nodes import wait_for
+from tests.servers import tarantool as servers
+from tests.servers.tarantool import TarantoolServer
+
+HEARTBEAT_S = 0.5
+TOKEN = "canary-12ab"
+
+
+@pytest.fixture(autouse=True)
+def there_is_one() -> None:
+    if why := servers.missing():
+        pytest.skip(why)
+
+
+class Served:
+    """A node with a database, and a front at a port that stays."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.shop = Shop(directory, str(uuid.uuid4()))
+        self.stages: list[str] = []
+        with closing(socket.create_server(("127.0.0.1", 0))) as free:
+            self.port = free.getsockname()[1]
+
+    @contextmanager
+    def front(self) -> Iterator[Front]:
+        at = ("127.0.0.1", self.port)
+        with Front(
+            self.shop.service,
+            str(self.directory),
+            at,
+            tokens={"replica": TOKEN},
+            heartbeat_s=HEARTBEAT_S,
+            note=self.stages.append,
+        ) as front:
+            yield front
+
+    def write(self, *statements: str) -> None:
+        """One transaction of the node's database, then what its thread would do."""
+        self.shop.run("BEGIN", *statements, "COMMIT")
+        self.shop.turn()
+
+    def told(self) -> list[str]:
+        """The stages, heartbeats' answers left out."""
+        return [stage for stage in self.stages if stage != "ack"]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    with (made := Served(tmp_path / "node")).shop:
+        yield made
+
+
+@pytest.fixture
+def replica(served: Served) -> Iterator[TarantoolServer]:
+    settings = {
+        "replication": f"replica:{TOKEN}@127.0.0.1:{served.port}",
+        "read_only": True,
+        "replication_timeout": HEARTBEAT_S,
+        "replication_connect_timeout": 30,
+    }
+    server = TarantoolServer(settings)
+    yield server
+    server.remove()
+
+
+def rows_in(replica: TarantoolServer, name: str = "main.t") -> Any:
+    return replica.run(f"local s = box.space['{name}'] return s and s:select() or {{}}")
+
+
+def follows(replica: TarantoolServer) -> None:
+    replica.await_true("box.info.replication[1].upstream.status == 'follow'")
+
+
+def test_a_replica_joins_follows_and_comes_back(served: Served, replica: TarantoolServer) -> None:
+    served.write("INSERT INTO t VALUES (1, 'one'), (2, 'two')")
+    with served.front():
+        replica.start()
+        follows(replica)
+        assert rows_in(replica) == [[1, "one"], [2, "two"]]
+        assert served.told()[:6] == ["ok start", "rows 2", "ok stop", "transaction 1", "ok current", "subscribed"]
+        members = replica.run("return box.space._cluster:select()")
+        assert [id_ for id_, _ in members] == [1, 2]
+        changes = ("UPDATE t SET word = 'zwei' WHERE id = 2", "DELETE FROM t WHERE id = 1")
+        served.write("INSERT INTO t VALUES (3, 'three')", *changes)
+        wait_for(lambda: rows_in(replica) == [[2, "zwei"], [3, "three"]])
+        assert "transaction 3" in served.told()
+        served.write("UPDATE t SET id = 30 WHERE id = 3")
+        wait_for(lambda: rows_in(replica) == [[2, "zwei"], [30, "three"]])
+        served.shop.run("CREATE TABLE later(name TEXT PRIMARY KEY, n REAL)")
+        served.shop.store._reader.install(served.shop.store.wanted_tables(served.shop.store._reader))
+        served.write("INSERT INTO later VALUES ('x', 1.5), ('y', NULL)")
+        wait_for(lambda: rows_in(replica, "main.later") == [["x", 1.5], ["y", None]])
+        (peer,) = served.shop.service.following.values()
+        wait_for(lambda: peer.behind == 0)
+
+        replica.stop()
+        wait_for(lambda: not served.shop.service.following)
+        served.write("INSERT INTO t VALUES (4, 'four')")
+        served.stages.clear()
+        replica.start()
+        follows(replica)
+        wait_for(lambda: rows_in(replica) == [[2, "zwei"], [4, "four"], [30, "three"]])
+        assert served.told()[0] == "subscribed"
+    served.write("INSERT INTO t VALUES (5, 'five')")
+    with served.front():
+        wait_for(lambda: len(rows_in(replica)) == 4)
+
+
+def test_a_wrong_password(served: Served, replica: TarantoolServer) -> None:
+    replica.settings["replication"] = f"replica:wrong@127.0.0.1:{served.port}"
+    with served.front():
+        replica.start(wait=False)
+        wait_for(lambda: "Incorrect password" in replica.log())
+    assert served.told() == []
