@@ -65,15 +65,15 @@ class ChangeReader:
             applying = Applying(image, image.catalog())
             with Connection(self.server) as connection:
                 stream.subscribe(connection, piece["cluster"], image.vclock)
-                coming = Stream(connection, image.vclock, image.vclock)
-                _catch_up(coming, applying, start)
-                image.begin_stretch(start)
-                for transaction in coming.transactions(upto):
-                    for change in transaction.changes:
-                        for effect in applying.apply(change):
-                            yield from self._told(effect, change, transaction)
-                    if self._seq - first >= piece["changes_max"]:
-                        break
+                with Stream(connection, image.vclock, image.vclock) as coming:
+                    _catch_up(coming, applying, start)
+                    image.begin_stretch(start)
+                    for transaction in coming.transactions(upto):
+                        for change in transaction.changes:
+                            for effect in applying.apply(change):
+                                yield from self._told(effect, change, transaction)
+                        if self._seq - first >= piece["changes_max"]:
+                            break
             image.moved(coming.vclock)
             yield from self._flush()
         self.reached = {"vclock": plain(coming.vclock), "seq": self._seq}

@@ -13,6 +13,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from tailrace.adaptor.tarantool import frames, imagesql
@@ -31,6 +32,23 @@ CATALOG_PARTS: Final = {
     INDEXES: (Part(0, "unsigned"), Part(1, "unsigned")),
 }
 _BUSY_S: Final = 60.0
+_FRESH_MAX: Final = 100_000
+"""So many rows are held before they are written."""
+
+
+_Place = tuple[int, ImageKey]
+
+
+@dataclass(slots=True)
+class _Fresh:
+    """A row as it was, and as it is now."""
+
+    before: bytes | None
+    row: list[Any] | None
+    is_changed: bool = False
+
+    def change(self, row: list[Any] | None) -> None:
+        self.row, self.is_changed = row, True
 
 
 class Image:
@@ -39,6 +57,8 @@ class Image:
     def __init__(self, path: str) -> None:
         self.path = path
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+        self._fresh: dict[_Place, _Fresh] = {}
+        """Rows that were looked at or changed and are not written yet."""
 
     def __enter__(self) -> Self:
         return self
@@ -76,8 +96,10 @@ class Image:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._write()
                 self._connection.execute("COMMIT")
             except BaseException:
+                self._fresh.clear()
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
@@ -98,6 +120,7 @@ class Image:
 
     def begin_stretch(self, start: Vclock) -> None:
         """What comes now can be undone, back to here."""
+        self._write()
         self._connection.execute(imagesql.FORGET_UNDO)
         self._set("before", plain(start))
 
@@ -119,19 +142,17 @@ class Image:
         self._connection.execute(imagesql.DROP_CHUNKS, (space,))
 
     def get(self, space: int, key: ImageKey) -> list[Any] | None:
-        found = self._connection.execute(imagesql.GET, (space, key)).fetchone()
-        return None if found is None else unpacked(found[0])
+        return self._at(space, key).row
 
     def put(self, space: int, key: ImageKey, row: list[Any]) -> None:
-        self._note(space, key)
-        self._connection.execute(imagesql.PUT, (space, key, packed(row)))
+        self._at(space, key).change(row)
 
     def remove(self, space: int, key: ImageKey) -> None:
-        self._note(space, key)
-        self._connection.execute(imagesql.REMOVE, (space, key))
+        self._at(space, key).change(None)
 
     def clear(self, space: int) -> None:
         """A space has no rows any more. They must be `ready`."""
+        self._write()
         self._connection.execute(imagesql.NOTE_ALL, (space,))
         self._connection.execute(imagesql.REMOVE_ALL, (space,))
 
@@ -145,6 +166,7 @@ class Image:
 
     def rows(self, space: int) -> Iterator[list[Any]]:
         """Every row of a space that is `ready`."""
+        self._write()
         for (tuple_,) in self._connection.execute(imagesql.ALL, (space,)):
             yield unpacked(tuple_)
 
@@ -181,9 +203,25 @@ class Image:
             what = f"{self.path} was made by another release of tailrace"
             raise TailraceError("source.position_lost", what, hint="copy the source again, into a new log")
 
-    def _note(self, space: int, key: ImageKey) -> None:
-        found = self._connection.execute(imagesql.GET, (space, key)).fetchone()
-        self._connection.execute(imagesql.NOTE, (space, key, None if found is None else found[0]))
+    def _at(self, space: int, key: ImageKey) -> _Fresh:
+        place = (space, key)
+        found = self._fresh.get(place)
+        if found is None:
+            if len(self._fresh) >= _FRESH_MAX:
+                self._write()
+            stored = self._connection.execute(imagesql.GET, place).fetchone()
+            encoded = None if stored is None else stored[0]
+            found = self._fresh[place] = _Fresh(encoded, None if encoded is None else unpacked(encoded))
+        return found
+
+    def _write(self) -> None:
+        """Write what has changed, and note what was there."""
+        changed = [(place, each) for place, each in self._fresh.items() if each.is_changed]
+        self._connection.executemany(imagesql.NOTE, ((*place, each.before) for place, each in changed))
+        rows = ((*place, packed(each.row)) for place, each in changed if each.row is not None)
+        self._connection.executemany(imagesql.PUT, rows)
+        self._connection.executemany(imagesql.REMOVE, (place for place, each in changed if each.row is None))
+        self._fresh.clear()
 
     def _fact(self, name: str) -> str:
         found = self._connection.execute(imagesql.FACT, (name,)).fetchone()

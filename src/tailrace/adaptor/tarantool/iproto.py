@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
@@ -141,9 +141,7 @@ def packet_bytes(prefix: bytes | bytearray | memoryview, at: int = 0) -> int:
 
 def decode(content: bytes | memoryview) -> Packet:
     """A packet without its length."""
-    unpacker = msgpack.Unpacker(
-        raw=False, strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=PACKET_BYTES_MAX
-    )
+    unpacker = _unpacker()
     unpacker.feed(content)
     try:
         found = list(unpacker)
@@ -154,6 +152,30 @@ def decode(content: bytes | memoryview) -> Packet:
     if unpacker.tell() != len(content):
         raise malformed("a packet ends in the middle of a value")
     return Packet(found[0], found[1] if len(found) > 1 else {})
+
+
+def decode_all(data: bytes, starts: Sequence[int], end: int) -> Iterator[Packet]:
+    """Packets that follow each other, with their lengths, which are msgpack too."""
+    unpacker = _unpacker()
+    unpacker.feed(data[:end])
+    try:
+        for start, after in zip(starts, [*starts[1:], end], strict=True):
+            if unpacker.tell() != start:
+                raise malformed("a packet ends in the middle of a value")
+            unpacker.skip()
+            header = unpacker.unpack() if unpacker.tell() < after else None
+            body = unpacker.unpack() if unpacker.tell() < after else {}
+            if not isinstance(header, dict) or not isinstance(body, dict):
+                raise malformed("a packet is not a header and a body")
+            yield Packet(header, body)
+    except (ValueError, RecursionError, msgpack.OutOfData) as error:
+        raise malformed(f"a packet is not of msgpack: {error}") from error
+
+
+def _unpacker() -> msgpack.Unpacker:
+    return msgpack.Unpacker(
+        raw=False, strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=PACKET_BYTES_MAX
+    )
 
 
 def malformed(why: str) -> TailraceError:

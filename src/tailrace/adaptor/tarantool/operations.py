@@ -30,7 +30,7 @@ class Impossible(ValueError):
 
 def updated(row: Sequence[Any], operations: Sequence[Any], base: int, names: Sequence[str]) -> list[Any]:
     """A tuple after an update. Raises `Impossible`."""
-    made = _Row(deepcopy(list(row)), [False] * len(row))
+    made = _Row(list(row), [False] * len(row))
     for operation in operations:
         _apply(made, operation, base, names)
     return made.fields
@@ -38,9 +38,9 @@ def updated(row: Sequence[Any], operations: Sequence[Any], base: int, names: Seq
 
 def upserted(row: Sequence[Any], operations: Sequence[Any], base: int, names: Sequence[str]) -> list[Any]:
     """A tuple after an upsert that found it."""
-    made = _Row(deepcopy(list(row)), [False] * len(row))
+    made = _Row(list(row), [False] * len(row))
     for operation in operations:
-        tried = deepcopy(made)
+        tried = _Row(list(made.fields), list(made.is_changed))
         try:
             _apply(tried, operation, base, names)
         except Impossible:
@@ -66,6 +66,8 @@ def _apply(row: _Row, operation: Sequence[Any], base: int, names: Sequence[str])
     if len(steps) == 1 and isinstance(steps[0], int):
         _do_in_row(row, steps[0], op, arguments, base)
         return
+    place = _place(steps[0], len(row.fields)) if isinstance(steps[0], int) else 0
+    row.fields[place] = deepcopy(row.fields[place])  # others have it, too
     holder: Any = row.fields
     for step in steps[:-1]:
         holder = _inside(holder, step)

@@ -58,7 +58,8 @@ class TarantoolReader:
         if now != vclock:
             with Connection(self._server) as connection:
                 stream.subscribe(connection, position["cluster"], vclock)
-                next(stream.Stream(connection, vclock, vclock).transactions(now), None)
+                with stream.Stream(connection, vclock, vclock) as coming:
+                    next(coming.transactions(now), None)
 
     def install(self, tables: Sequence[Table]) -> None:
         """Make the image, unless there is one."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import time
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tailrace.adaptor.tarantool import iproto
 from tailrace.adaptor.tarantool.connection import Connection, version_id
 from tailrace.adaptor.tarantool.frames import walk
-from tailrace.adaptor.tarantool.iproto import COMMIT, PREFIX_BYTES, Head, Key, Packet, Type
+from tailrace.adaptor.tarantool.iproto import COMMIT, Head, Key, Packet, Type
 from tailrace.adaptor.tarantool.vclock import Vclock, covers, text
+from tailrace.errors import TailraceError
 
 VERSION: Final = (2, 6, 0)
 """As what we follow: later versions then send nothing that this one did not know."""
@@ -61,7 +63,8 @@ def subscribe(connection: Connection, cluster: str, vclock: Vclock, replica: str
 
 
 class Stream:
-    """The changes that come through a connection on which they were asked for."""
+    """The changes that come through a connection on which they were asked for. While it is open what is safe is
+    acknowledged again and again: a server lets go of a replica of which it hears nothing, however busy that is."""
 
     def __init__(self, connection: Connection, vclock: Vclock, safe: Vclock) -> None:
         self.vclock = dict(vclock)
@@ -70,6 +73,16 @@ class Stream:
         self._safe = dict(safe)
         """What may be acknowledged (I2)."""
         self._rows = self._received()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._acknowledge, name="tailrace-acks", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.set()
+        self._thread.join()
 
     def transactions(self, upto: Vclock) -> Iterator[Transaction]:
         """Whole transactions until this place is reached."""
@@ -85,16 +98,14 @@ class Stream:
                 yield done
 
     def _received(self) -> Iterator[Packet]:
-        """Rows as they come, for ever. What comes between them is answered."""
+        """Rows as they come, for ever."""
         server = self._connection.server
         data = b""
-        acked_s = time.monotonic()
         heartbeats = 0
         while True:
             data += self._connection.receive()
             starts, end = walk(data)
-            for start, after in zip(starts, [*starts[1:], end], strict=True):
-                packet = iproto.decode(data[start + PREFIX_BYTES : after])
+            for packet in iproto.decode_all(data, starts, end):
                 if packet.is_error:
                     raise server.error(packet)
                 if packet.header.get(Head.LSN) is None:
@@ -103,12 +114,13 @@ class Stream:
                 heartbeats = 0
                 yield packet
             data = data[end:]
-            now_s = time.monotonic()
-            if now_s - acked_s >= _ACK_EVERY_S:
-                self._connection.acknowledge(self._safe)
-                acked_s = now_s
             if heartbeats > _HEARTBEATS_MAX:
                 raise server.lost(f"it has changes after {text(self.vclock)}, but not their log")
+
+    def _acknowledge(self) -> None:
+        with suppress(TailraceError):  # whoever receives will notice, too
+            while not self._closing.wait(_ACK_EVERY_S):
+                self._connection.acknowledge(self._safe)
 
 
 def _is_last(packet: Packet) -> bool:
