@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from tailrace.adaptor.tarantool.catalog import INDEXES, SPACES, SYSTEM_MAX, TRUNCATIONS, Part, Space, read_space
 from tailrace.adaptor.tarantool.image import CATALOG_PARTS, GONE, Image
 from tailrace.adaptor.tarantool.iproto import Key, Type, malformed
-from tailrace.adaptor.tarantool.keys import ImageKey, key_of_tuple, key_of_values
+from tailrace.adaptor.tarantool.keys import ImageKey, KeyOf, key_of_tuple, key_of_values
 from tailrace.adaptor.tarantool.operations import Impossible, updated, upserted
 from tailrace.adaptor.tarantool.stream import Change
 from tailrace.errors import TailraceError
 from tailrace.message import Op
-
-_NO_NAMES: Final[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +27,27 @@ class Effect:
     before: list[Any] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """How the rows of a space are found and changed, as long as the space does not change."""
+
+    space: int
+    names: tuple[str, ...]
+    of_tuple: KeyOf
+    of_key: KeyOf
+
+
+def _rows_of(space: int, parts: tuple[Part, ...], names: Iterable[str] = ()) -> _Rows:
+    return _Rows(space, tuple(names), key_of_tuple(parts), key_of_values(parts))
+
+
 @dataclass(slots=True)
 class Applying:
     """The image and its catalog, as the changes move them on."""
 
     image: Image
     spaces: dict[int, Space] = field(default_factory=dict)
+    _known: dict[int, tuple[Space, _Rows]] = field(default_factory=dict)
 
     def apply(self, change: Change) -> Iterator[Effect]:
         """One change. What it did is told when it is done."""
@@ -42,7 +55,7 @@ class Applying:
         if space_id == TRUNCATIONS:
             yield from self._truncated(change)
         elif space_id in CATALOG_PARTS:
-            old, new = self._row(space_id, CATALOG_PARTS[space_id], _NO_NAMES, change)
+            old, new = self._row(_rows_of(space_id, CATALOG_PARTS[space_id]), change)
             yield from self._described(space_id, old, new)
         elif space_id > SYSTEM_MAX:
             yield from self._changed(space_id, change)
@@ -53,8 +66,12 @@ class Applying:
             raise malformed(f"a change is of space {space_id}, of which nothing is known")
         if space.why_unusable:
             return
-        self.image.ready(space.id, space.parts)
-        old, new = self._row(space.id, space.parts, [column.name for column in space.columns], change)
+        known, rows = self._known.get(space_id, (None, None))
+        if known is not space or rows is None:
+            self.image.ready(space.id, space.parts)
+            rows = _rows_of(space.id, space.parts, (column.name for column in space.columns))
+            self._known[space_id] = (space, rows)
+        old, new = self._row(rows, change)
         if old is None and new is not None:
             yield Effect(space, Op.INSERT, new)
         elif old is not None and new is not None:
@@ -62,21 +79,16 @@ class Applying:
         elif old is not None:
             yield Effect(space, Op.DELETE, old)
 
-    def _row(
-        self, space: int, parts: tuple[Part, ...], names: Any, change: Change
-    ) -> tuple[list[Any] | None, list[Any] | None]:
+    def _row(self, rows: _Rows, change: Change) -> tuple[list[Any] | None, list[Any] | None]:
         """What a row was and is."""
-        body = change.body
-        base = int(body.get(Key.INDEX_BASE) or 0)
+        space, body = rows.space, change.body
         try:
             told: Any = body.get(Key.TUPLE)
-            if change.type in (Type.INSERT, Type.REPLACE, Type.UPSERT):
-                key = key_of_tuple(parts)(told)
-            else:
-                key = key_of_values(parts)(body[Key.KEY])
+            is_whole = change.type in (Type.INSERT, Type.REPLACE, Type.UPSERT)
+            key = rows.of_tuple(told) if is_whole else rows.of_key(body[Key.KEY])
             old = self.image.get(space, key)
-            new = _after(change, old, told, base, names)
-            if old is not None and new is not None and not _has_key(parts, new, key):
+            new = _after(change, old, told, rows.names)
+            if old is not None and new is not None and not _has_key(rows, new, key):
                 new = old  # an upsert that would change the key: the server passes it over
         except Impossible as error:
             what = f"an update of space {space} (lsn {change.lsn}) does not fit the row that it is for: {error}"
@@ -162,18 +174,19 @@ class Applying:
         return any(at < len(row) and row[at] is not None for at in differing for row in self.image.rows(after.id))
 
 
-def _has_key(parts: tuple[Part, ...], row: list[Any], key: ImageKey) -> bool:
+def _has_key(rows: _Rows, row: list[Any], key: ImageKey) -> bool:
     try:
-        return key_of_tuple(parts)(row) == key
+        return rows.of_tuple(row) == key
     except (IndexError, TypeError):
         return False
 
 
-def _after(change: Change, old: list[Any] | None, told: Any, base: int, names: Any) -> list[Any] | None:
+def _after(change: Change, old: list[Any] | None, told: Any, names: tuple[str, ...]) -> list[Any] | None:
     if change.type in (Type.INSERT, Type.REPLACE):
         return list(told)
     if change.type is Type.DELETE:
         return None
+    base = int(change.body.get(Key.INDEX_BASE) or 0)
     if change.type is Type.UPSERT:
         return list(told) if old is None else upserted(old, change.body[Key.OPS], base, names)
     return None if old is None else updated(old, told, base, names)

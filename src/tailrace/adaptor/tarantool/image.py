@@ -59,6 +59,7 @@ class Image:
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         self._fresh: dict[_Place, _Fresh] = {}
         """Rows that were looked at or changed and are not written yet."""
+        self._ready: set[int] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +101,7 @@ class Image:
                 self._connection.execute("COMMIT")
             except BaseException:
                 self._fresh.clear()
+                self._ready.clear()
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
@@ -130,6 +132,9 @@ class Image:
 
     def ready(self, space: int, parts: tuple[Part, ...]) -> None:
         """Make the rows of a space ones that can be found by key."""
+        if space in self._ready:
+            return
+        self._ready.add(space)
         if self._connection.execute(imagesql.HAS_CHUNKS, (space,)).fetchone() is None:
             return
         key_of = key_of_tuple(parts)
