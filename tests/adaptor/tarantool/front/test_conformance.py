@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,7 +12,13 @@ from typing import Any
 
 import pytest
 
+from tailrace.adaptor.tarantool.connection import Connection
 from tailrace.adaptor.tarantool.front.server import Front
+from tailrace.adaptor.tarantool.iproto import Key, Type
+from tailrace.adaptor.tarantool.server import Server
+from tailrace.errors import TailraceError
+from tailrace.node.form import assemble
+from tailrace.node.node import Node
 from tests.node.shops import Shop
 from tests.relay.nodes import wait_for
 from tests.servers import tarantool as servers
@@ -27,6 +34,12 @@ def there_is_one() -> None:
         pytest.skip(why)
 
 
+def free_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
 class Served:
     """A node with a database, and a front at a port that stays."""
 
@@ -34,8 +47,7 @@ class Served:
         self.directory = directory
         self.shop = Shop(directory, str(uuid.uuid4()))
         self.stages: list[str] = []
-        with closing(socket.create_server(("127.0.0.1", 0))) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
 
     @contextmanager
     def front(self) -> Iterator[Front]:
@@ -128,3 +140,40 @@ def test_a_wrong_password(served: Served, replica: TarantoolServer) -> None:
         replica.start(wait=False)
         wait_for(lambda: "Incorrect password" in replica.log())
     assert served.told() == []
+
+
+def test_a_node_file_says_where(tmp_path: Path) -> None:
+    """A node as its users declare it answers Tarantool's questions, and refuses those whom it does not know."""
+    port = free_port()
+    spec, problems = assemble(node_file(tmp_path, f"127.0.0.1:{port}"), str(tmp_path))
+    assert spec is not None, problems
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        database.execute("CREATE TABLE t(id INTEGER PRIMARY KEY)")
+    with Node(spec, lambda _: None) as node:
+        with Connection(Server("127.0.0.1", port)) as unknown:
+            assert unknown.vote() == {}
+            with pytest.raises(TailraceError) as failed:
+                unknown.ask(Type.JOIN, {Key.INSTANCE: str(uuid.uuid4())})
+            assert failed.value.code == "source.no_rights"
+        with Connection(Server("127.0.0.1", port, "replica", TOKEN)) as known:
+            assert known.ask(Type.PING).type == Type.OK
+            with pytest.raises(TailraceError, match="not served here"):
+                known.select(512, [])
+        assert node.identity.cluster
+
+
+def test_only_loopback_is_served(tmp_path: Path) -> None:
+    _, problems = assemble(node_file(tmp_path, "0.0.0.0:3301"), str(tmp_path))
+    assert any("only loopback" in problem.text for problem in problems)
+
+
+def node_file(directory: Path, iproto: str) -> dict[str, Any]:
+    return {
+        "node": "shop",
+        "data": str(directory / "shop"),
+        "listen": "127.0.0.1:0",
+        "founder": True,
+        "tokens": {"replica": TOKEN},
+        "store": {"sqlite": {"path": str(directory / "shop.db")}},
+        "iproto": iproto,
+    }
