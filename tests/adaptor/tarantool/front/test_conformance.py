@@ -17,8 +17,11 @@ from tailrace.adaptor.tarantool.front.server import Front
 from tailrace.adaptor.tarantool.iproto import Key, Type
 from tailrace.adaptor.tarantool.server import Server
 from tailrace.errors import TailraceError
+from tailrace.log.batch import batches_of
+from tailrace.message import Message, Op, now
 from tailrace.node.form import assemble
 from tailrace.node.node import Node
+from tailrace.relay.limbo import Control, Kind
 from tests.node.shops import Shop
 from tests.relay.nodes import wait_for
 from tests.servers import tarantool as servers
@@ -134,12 +137,26 @@ def test_a_replica_joins_follows_and_comes_back(served: Served, replica: Taranto
         wait_for(lambda: len(rows_in(replica)) == 4)
 
 
+def test_a_synchronous_transaction_is_refused(served: Served, replica: TarantoolServer) -> None:
+    """It may still be rolled back; better no row than a wrong one."""
+    served.write("INSERT INTO t VALUES (1, 'one')")
+    with served.front():
+        replica.start()
+        follows(replica)
+        undecided = Message(Op.INSERT, now(), "main.t", {"id": 2, "word": "two"})
+        batches = [*batches_of([Control(kind=Kind.BEGIN, term=1).message()]), *batches_of([undecided])]
+        served.shop.journal.append_local(batches)
+        replica.await_true("box.info.replication[1].upstream.status == 'stopped'")
+        assert "synchronous" in replica.run("return box.info.replication[1].upstream.message")
+        assert rows_in(replica) == [[1, "one"]]
+
+
 def test_a_wrong_password(served: Served, replica: TarantoolServer) -> None:
     replica.settings["replication"] = f"replica:wrong@127.0.0.1:{served.port}"
     with served.front():
         replica.start(wait=False)
         wait_for(lambda: "Incorrect password" in replica.log())
-    assert served.told() == []
+    assert set(served.told()) == {"error 47"}
 
 
 def test_a_node_file_says_where(tmp_path: Path) -> None:

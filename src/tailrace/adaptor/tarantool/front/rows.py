@@ -21,7 +21,7 @@ from tailrace.deliver.clearing import COMMAND
 from tailrace.log.batch import decode_body, key_of, message_rows
 from tailrace.message import Message, Op
 from tailrace.namespace import RESERVED
-from tailrace.relay.names import CLUSTER
+from tailrace.relay.names import CLUSTER, SYNCHRO
 from tailrace.relay.outgoing import Frame
 
 _SECOND_US: Final = 1_000_000
@@ -69,6 +69,12 @@ def rows_of(group: Sequence[Frame], state: FrontState) -> list[Row]:
             at = state.id_of(message.origin), int(message.lsn), message.timestamp / _SECOND_US
             rows.append(Row(type_, content, *at))
     return sorted(rows, key=lambda row: row.lsn)
+
+
+def waits_for_decision(group: Sequence[Frame]) -> bool:
+    """Whether a group is a synchronous transaction: it may be rolled back, and a Tarantool would have it by then."""
+    names = {head.namespace for head, _ in group}
+    return SYNCHRO in names and any(not name.startswith(RESERVED) for name in names)
 
 
 def moved_rows(group: Sequence[Frame], state: FrontState) -> list[Row]:

@@ -63,7 +63,6 @@ class Refused(Exception):
     def __init__(self, code: int, what: str) -> None:
         super().__init__(what)
         self.code = code
-        self.what = what
 
 
 class Session:
@@ -99,12 +98,13 @@ class Session:
                 self._sync = int(packet.header.get(Head.SYNC) or 0)
                 try:
                     self._answer(packet)
-                except Refused as error:
-                    self._send(ERROR_BIT | error.code, {Key.ERROR_TEXT: error.what})
-                except TailraceError as error:
-                    code = _CODES.get(error.code, _UNSUPPORTED)
-                    self._note(f"error {error.code}")
-                    self._send(ERROR_BIT | code, {Key.ERROR_TEXT: str(error)})
+                except (Refused, TailraceError) as error:
+                    self._refuse(error)
+
+    def _refuse(self, error: Refused | TailraceError) -> None:
+        code = error.code if isinstance(error, Refused) else _CODES.get(error.code, _UNSUPPORTED)
+        self._note(f"error {code}")
+        self._send(ERROR_BIT | code, {Key.ERROR_TEXT: str(error)})
 
     def _answer(self, packet: Packet) -> None:
         match packet.type:
@@ -204,6 +204,8 @@ class Session:
             reading.start()
             try:
                 self._follow(subscription, watch, has.get(CATALOG, 0))
+            except (Refused, TailraceError) as error:
+                self._refuse(error)
             finally:
                 with suppress(OSError):
                     self._peer.shutdown(socket.SHUT_RDWR)
@@ -224,6 +226,8 @@ class Session:
 
     def _send_group(self, group: list[Frame], catalog: int | None = None) -> int:
         """One transaction; before it, what it needs in the catalog. Gives how much of that was sent."""
+        if rows.waits_for_decision(group):
+            raise Refused(_UNSUPPORTED, "synchronous transactions are not served to Tarantools")
         known = self._state.catalog_lsn if catalog is None else catalog
         made = rows.rows_of(group, self._state)
         for row in (*rows.catalog_rows(self._state, known), *rows.moved_rows(group, self._state)):
