@@ -51,6 +51,7 @@ CODES: Final[dict[str, Exit]] = {
     "input.invalid": Exit.INPUT,
     "config.invalid": Exit.INPUT,
     "source.unreachable": Exit.ENVIRONMENT,
+    "source.no_rights": Exit.INPUT,
     "source.unsupported": Exit.INPUT,
     "source.malformed": Exit.INPUT,
     "source.position_lost": Exit.RUNTIME,

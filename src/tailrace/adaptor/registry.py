@@ -13,7 +13,7 @@ from tailrace.adaptor.options import ReaderOptions, WriterOptions
 from tailrace.errors import TailraceError
 
 GROUP: Final = "tailrace.adaptors"
-BUILT_IN: Final = ("console", "files", "lake", "mysql", "postgres", "relay", "sqlite")
+BUILT_IN: Final = ("console", "files", "lake", "mysql", "postgres", "relay", "sqlite", "tarantool")
 
 
 @dataclass(frozen=True, slots=True)

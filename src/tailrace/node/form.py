@@ -103,6 +103,8 @@ class NodeForm(Options):
     """By peer: what it must say to be let in."""
     tls: TlsForm | None = None
     """How connections to it are encrypted."""
+    iproto: Address | None = None
+    """Where Tarantools reach it that follow it as one of theirs (experimental); nowhere unless said."""
     sources: tuple[SourceForm, ...] = ()
     """The nodes that it follows."""
     founder: bool = False
@@ -134,6 +136,8 @@ class NodeForm(Options):
         host = self.listen.rpartition(":")[0].strip("[]")
         if not _is_loopback(host) and (self.tls is None or not self.tokens):
             raise ValueError(f"listen: {host} can be reached by others, so `tls` and `tokens` are needed")
+        if self.iproto is not None and not _is_loopback(self.iproto.rpartition(":")[0].strip("[]")):
+            raise ValueError("iproto: Tarantool's protocol is not encrypted, so only loopback is served; use a tunnel")
         if not self.founder and not self.sources:
             raise ValueError("a node that follows nobody begins a cluster: say `founder: true`, or name its sources")
         if self.quorum is not None and self.quorum > len(self.sources):

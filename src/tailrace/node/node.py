@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -158,6 +158,8 @@ class Node:
             **_server_tls(form),
         )
         opening.callback(self._server.stop)
+        if form.iproto is not None:
+            opening.enter_context(_front(self._service, form, form.iproto))
         sources = [_source(said) for said in form.sources]
         self._gaps = Gaps(self._service, sources, self._store, form.data, self._report, may_resnapshot=form.resnapshot)
         for source in sources:
@@ -323,6 +325,14 @@ def _source(said: SourceForm) -> Source:
         None if said.namespace is None else said.namespace.pattern,
         frozenset(NodeId(origin) for origin in said.without),
     )
+
+
+def _front(service: Service, form: NodeForm, address: str) -> AbstractContextManager[Any]:
+    from tailrace.adaptor.tarantool.front.server import Front
+
+    host, _, port = address.rpartition(":")
+    tokens = {name: token.get_secret_value() for name, token in form.tokens.items()}
+    return Front(service, form.data, (host.strip("[]"), int(port)), tokens=tokens, heartbeat_s=form.heartbeat)
 
 
 def _server_tls(form: NodeForm) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class _Assembly:
         return PipelineSpec(
             name=name,
             log=log,
-            read=_of_pipeline(read, name),
+            read=_of_pipeline(read, name, log),
             writes=writes,
             segment_bytes=settings.segment_bytes,
             sync_every_s=settings.sync_every,
@@ -167,11 +167,11 @@ class _Assembly:
         return True
 
 
-def _of_pipeline(read: ReadSpec, name: str) -> ReadSpec:
-    """What is read, with the pipeline's name where the adaptor keeps something under it."""
-    if "pipeline" not in type(read.options).model_fields:
-        return read
-    return replace(read, options=read.options.model_copy(update={"pipeline": name}))
+def _of_pipeline(read: ReadSpec, name: str, log: str) -> ReadSpec:
+    """What is read, with the pipeline's name and log where the adaptor keeps something under it, or in it."""
+    known = {"pipeline": name, "log": log}
+    wanted = {field: value for field, value in known.items() if field in type(read.options).model_fields}
+    return replace(read, options=read.options.model_copy(update=wanted)) if wanted else read
 
 
 def _own(said: Mapping[str, Any], form: type[ReadForm | WriteForm]) -> dict[str, Any]:
