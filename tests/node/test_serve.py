@@ -57,6 +57,11 @@ class NodeProcess:
     def end(self, how: signal.Signals) -> int:
         assert self._process is not None
         self._process.send_signal(how)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Until it ends by itself."""
+        assert self._process is not None
         status = self._process.wait(timeout=60)
         self._process = None
         return status
@@ -215,6 +220,22 @@ def test_a_file_with_a_mistake(
     assert "a.yml:" in outcome.err
     assert SECRET not in outcome.err
     assert not (tmp_path / "a").exists()
+
+
+def test_a_founder_has_a_database_and_a_newcomer_gets_one(stack: ExitStack, tmp_path: Path, tailrace: Tailrace) -> None:
+    first, second = free_ports(2)
+    a = NodeProcess(tmp_path, "a", node_file("a", first, {}, founder="true"))
+    a.path.unlink()
+    a.start()
+    assert a.wait() == 3
+    assert "a.db does not exist" in a.said()
+    a.run("CREATE TABLE t(id INTEGER PRIMARY KEY, word TEXT)", "INSERT INTO t VALUES (1, 'one')")
+    stack.enter_context(a)
+    b = NodeProcess(tmp_path, "b", node_file("b", second, {"a": first}))
+    b.path.unlink()
+    stack.enter_context(b)
+    b.follows("a")
+    wait_for(lambda: b.rows() == [(1, "one")])
 
 
 def test_no_file_and_no_node(tmp_path: Path, tailrace: Tailrace, monkeypatch: pytest.MonkeyPatch) -> None:

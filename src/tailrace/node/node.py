@@ -6,7 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -193,6 +193,9 @@ class Node:
         reading = spec.reading
         if "pipeline" in type(reading).model_fields:
             reading = reading.model_copy(update={"pipeline": f"node {self._spec.form.node}"})
+        if self._spec.form.founder:
+            with closing(reading.open()) as reader:
+                reader.tables()  # a newcomer's database may be made now, a founder's is there
         namespace: re.Pattern[str] = spec.namespace
         store = Store(
             reading,

@@ -68,6 +68,17 @@ class Database:
         with self.errors(), closing(self.connect("ro")) as connection:
             connection.execute("VACUUM INTO ?", (path,))
 
+    def make(self) -> None:
+        """An empty database, if there is none."""
+        path = Path(self.path)
+        if path.exists():
+            return
+        if not path.parent.is_dir():
+            what = f"there is no directory {path.parent} for database {path.name}"
+            raise TailraceError(self.unreachable, what, hint=f"mkdir -p {path.parent}, or correct `path`")
+        with self.errors(), closing(self.connect("rwc")) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+
     def exists(self) -> bool:
         return Path(self.path).is_file()
 

@@ -73,6 +73,8 @@ class SqliteWriterOptions(WriterOptions):
 
     def open_storage(self, reading: ReaderOptions) -> SqliteStorage:
         """This database as the store of a node."""
+        if self.create:
+            self._database().make()
         rows = reading.piece_rows if isinstance(reading, SqliteReaderOptions) else _PIECE_ROWS
         return SqliteStorage(
             database=self._database(), consumer=self.consumer, keys=self.key, creates=self.create, piece_rows=rows

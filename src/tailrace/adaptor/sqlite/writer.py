@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -234,16 +233,11 @@ class SqliteWriter:
         return self._connection
 
     def _open(self) -> sqlite3.Connection:
-        path = Path(self._database.path)
-        if not path.parent.is_dir():
-            what = f"there is no directory {path.parent} for database {path.name}"
-            raise TailraceError("destination.unreachable", what, hint=f"mkdir -p {path.parent}, or correct `path`")
-        is_new = self._creates and not path.exists()
         with self._database.errors():
-            connection = self._database.connect("rwc" if self._creates else "rw")
+            if self._creates:
+                self._database.make()
+            connection = self._database.connect("rw")
             connection.text_factory = read_text
-            if is_new:
-                connection.execute("PRAGMA journal_mode = WAL")
         return connection
 
     def _refuse_namesake(self, connection: sqlite3.Connection, namespace: str, table: str) -> None:
