@@ -1,4 +1,5 @@
-"""What nodes cost each other: a join against bare Arrow Flight, following, the delay of one row, further followers.
+"""What nodes cost each other: a join against bare Arrow Flight, following, the delay of one row, further followers,
+and the snapshot of a real Tarantool.
 
 Every source is a process of its own. `--quick` takes about a minute; `--only` names parts.
 """
@@ -28,6 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
+import tarantool
 from figures import Figures, seconds
 from log import rows as some_rows
 from processes import ENVIRONMENT
@@ -72,10 +74,11 @@ class Size:
     log_rows: int
     samples: int
     followed_rows: int
+    tarantool_rows: int
 
 
-FULL = Size(join_rows=2_000_000, log_rows=5_000_000, samples=1_000, followed_rows=1_000_000)
-QUICK = Size(join_rows=200_000, log_rows=500_000, samples=200, followed_rows=100_000)
+FULL = Size(join_rows=2_000_000, log_rows=5_000_000, samples=1_000, followed_rows=1_000_000, tarantool_rows=1_000_000)
+QUICK = Size(join_rows=200_000, log_rows=500_000, samples=200, followed_rows=100_000, tarantool_rows=200_000)
 
 
 def main() -> None:
@@ -84,6 +87,7 @@ def main() -> None:
         "subscribe": subscribe,
         "latency": latency,
         "followers": followers,
+        "tarantool": lambda figures, _, size: tarantool.run(figures, size.tarantool_rows),
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about a minute: less data")

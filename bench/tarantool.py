@@ -48,9 +48,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about half a minute: fewer rows")
     options = parser.parse_args()
-    assert pd.__version__
-    rows = 200_000 if options.quick else 1_000_000
     figures = Figures("tarantool")
+    run(figures, 200_000 if options.quick else 1_000_000)
+    figures.print()
+
+
+def run(figures: Figures, rows: int) -> None:
+    assert pd.__version__
     server = TarantoolServer({"memtx_memory": 2 << 30, "replication_timeout": 1})
     server.start()
     try:
@@ -59,7 +63,6 @@ def main() -> None:
             measure(figures, server, directory, rows)
     finally:
         server.remove()
-    figures.print()
 
 
 def measure(figures: Figures, server: TarantoolServer, directory: str, rows: int) -> None:
@@ -73,10 +76,12 @@ def measure(figures: Figures, server: TarantoolServer, directory: str, rows: int
     copied = sum(len(b) for t in tables for p in reader.plan_copy(t) for b in reader.read_copy(t.namespace, p))
     taken_s, worked_s = time.perf_counter() - began, time.process_time() - worked
     assert copied == rows
-    figures.add("snapshot_rate", rows / taken_s, at_least=200_000, unit="rows/s of 5 columns, wire to Arrow batches")
-    figures.add("snapshot_fetched", fetched_s / taken_s, unit="of that time until all of it was in the image")
-    figures.add("snapshot_worked", rows / worked_s, unit="rows for each second of our own work")
-    figures.add("snapshot", plain_s / taken_s, at_least=2.4, unit="x as fast as a plain loop of msgpack")
+    figures.add(
+        "tarantool_snapshot", rows / taken_s, at_least=200_000, unit="rows/s of 5 columns, wire to Arrow batches"
+    )
+    figures.add("tarantool_fetched", fetched_s / taken_s, unit="of that time until all of it was in the image")
+    figures.add("tarantool_worked", rows / worked_s, unit="rows for each second of our own work")
+    figures.add("tarantool_ratio", plain_s / taken_s, at_least=2.4, unit="x as fast as a plain loop of msgpack")
     start = reader.position()
     changes = min(rows, 150_000)
     server.run(CHANGE % changes)
@@ -85,7 +90,11 @@ def measure(figures: Figures, server: TarantoolServer, directory: str, rows: int
         for piece in reader.plan_changes(start, reader.position()):
             read = sum(len(batch) for batch in reader.read_changes(piece))
             assert read == changes
-        figures.add(f"changes_{what}", changes / (time.perf_counter() - began), unit="updates/s, rows before and after")
+        figures.add(
+            f"tarantool_changes_{what}",
+            changes / (time.perf_counter() - began),
+            unit="updates/s, rows before and after",
+        )
     reader.close()
 
 
