@@ -213,7 +213,7 @@ class Applier:
 
     def _mend(self, client: fl.FlightClient, error: TailraceError) -> None:
         """Do what lets the source be followed after all, if that can be done now."""
-        if error.code == "relay.unknown_replica":
+        if error.code == "relay.unknown_replica" and not self._is_anonymous:
             self._become(State.REGISTER, None)
             try:
                 return register(client, self.source, self._identity, self._journal.vclock)
