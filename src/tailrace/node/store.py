@@ -329,7 +329,9 @@ class Store:
         count = 0
         for batch in batches:
             if batch.namespace == VERSIONS:
-                writer.put_versions(_version_rows(batch))
+                rows = list(_version_rows(batch))
+                writer.put_versions(rows)
+                self._journal.know_time(max((at_us for _, _, at_us, _, _ in rows), default=0))
             elif only.search(batch.namespace):
                 count += self._merger.put(writer, _messages(batch, count))
         writer.remember(LIMBO, encode_limbo(limbo or Limbo()))

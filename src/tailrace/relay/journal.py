@@ -188,6 +188,11 @@ class Journal:
             self.limbo = self.limbo.behind(self._begin)
             self._keep()
 
+    def know_time(self, at_us: int) -> None:
+        """Something that is here was written at this time: what happens here next is later."""
+        with self._turn:
+            self._latest_us = max(self._latest_us, at_us)
+
     def remember(self) -> Offset:
         """Keep by itself what the log says about the node, durably: messages before this offset can be removed."""
         with self._turn:
