@@ -85,6 +85,7 @@ CODES: Final[dict[str, Exit]] = {
     "relay.fenced": Exit.RUNTIME,
     "relay.no_quorum": Exit.RUNTIME,
     "relay.rolled_back": Exit.RUNTIME,
+    "relay.undecided": Exit.RUNTIME,
     "relay.anonymous": Exit.INPUT,
     "relay.read_only": Exit.INPUT,
     "relay.loading": Exit.RUNTIME,

@@ -16,7 +16,7 @@ from tailrace.log.batch import Batch, batches_of, with_key
 from tailrace.message import Message, Op, now
 from tailrace.relay.commit import Committer
 from tailrace.relay.limbo import Control, Kind
-from tailrace.relay.request import Elect, Elected, Join, Meta
+from tailrace.relay.request import Ack, Elect, Elected, Join, Meta, Subscribe
 from tests.node.shops import Shop, settle
 from tests.relay.nodes import wait_for
 
@@ -68,13 +68,59 @@ def test_it_happens_everywhere_when_enough_have_it(shops: Three) -> None:
 
 def test_it_happens_nowhere_when_not_enough_have_it(shops: Three) -> None:
     with pytest.raises(TailraceError) as caught:
-        committer(shops[0], acks=3, timeout_s=0.3).commit(change(1))
+        committer(shops[0]).commit(change(1), acks=3, timeout_s=0.3)
     assert caught.value.code == "relay.rolled_back"
     settle(shops)
     assert [shop.rows() for shop in shops] == [[]] * 3
     assert committer(shops[0]).commit(change(2)) > 0
     settle(shops)
     assert [shop.rows() for shop in shops] == [[(2, "synchronous")]] * 3
+
+
+def test_a_rollback_that_the_next_leader_did_not_hear_of(shops: Three) -> None:
+    """It takes the transaction up, and who had rolled it back does as well."""
+    a, b, c = shops
+    begin = [*batches_of([Control(kind=Kind.BEGIN, term=1).message()])]
+    a.journal.append_local([*begin, *change(1)])
+    wait_for(lambda: a.journal.vclock <= b.journal.vclock and a.journal.vclock <= c.journal.vclock)
+    for node in (b, c):
+        for applier in [each for each in node.appliers if each.source.location == a.location]:
+            applier.stop()
+            node.appliers.remove(applier)  # nobody hears what comes next
+    undecided = a.journal.limbo.undecided
+    with pytest.raises(TailraceError) as caught:
+        committer(a)._decide(undecided[0].lsn, 3, 0.2)
+    assert caught.value.code == "relay.undecided"
+    a.turn()
+    assert a.rows() == []
+    with pytest.raises(TailraceError) as caught:
+        a.store.view(str(a.directory))
+    assert caught.value.code == "relay.loading", "nobody joins before that is known to others"
+    assert committer(b).promote(CLUSTER, asking([c])) == 2
+    settle([b, c])
+    for node in (b, c):
+        node.follow(a)
+    settle(shops)
+    assert [shop.rows() for shop in shops] == [[(1, "synchronous")]] * 3
+
+
+def test_who_only_says_what_it_has_does_not_vouch_for_it(shops: Three) -> None:
+    """A peer that comes back may have promised a successor meanwhile; only what it acknowledges counts."""
+    a = shops[0]
+    here = a.journal.vclock
+    a.service.keep_for(77, here)
+    request = Subscribe(node=77, cluster=CLUSTER, vclock=here)
+    wait_for(lambda: len(a.service.following) == 2)
+    before = a.service.count_having(a.id, here[a.id])
+    with a.service.subscribe(request, "x"):
+        assert a.service.count_having(a.id, here[a.id]) == before
+        with pytest.raises(TailraceError) as caught:
+            a.service.acknowledge(Ack(node=77, vclock=here), "y")
+        assert caught.value.code == "relay.no_rights"
+        a.service.acknowledge(Ack(node=77, vclock=here), "x")
+        assert a.service.count_having(a.id, here[a.id]) == before + 1
+    with a.service.subscribe(Subscribe(node=77, cluster=CLUSTER, vclock=here, term=5)):
+        assert not committer(a).is_leading
 
 
 def test_no_store_has_it_before_it_is_decided(shops: Three) -> None:

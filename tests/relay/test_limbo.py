@@ -31,7 +31,7 @@ def limbo() -> Limbo:
 
 
 def undecided(limbo: Limbo) -> list[int]:
-    return [each.lsn for each in limbo.pending]
+    return [each.lsn for each in limbo.undecided]
 
 
 def test_what_waits(limbo: Limbo) -> None:
@@ -45,8 +45,24 @@ def test_a_confirmation_is_for_all_before(limbo: Limbo) -> None:
 
 
 def test_a_rollback_is_for_all_behind(limbo: Limbo) -> None:
-    after, confirmed = told(limbo, Kind.ROLLBACK, 1, 7)
+    after, confirmed = told(limbo, Kind.ROLLBACK, 1, 7, at=10)
     assert (undecided(after), confirmed) == ([5], [])
+    assert [each.rolled_back for each in after.pending] == [0, 10, 10]
+
+
+def test_a_rollback_that_enough_nodes_know_is_for_good(limbo: Limbo) -> None:
+    after, _ = told(limbo, Kind.ROLLBACK, 1, 7, at=10)
+    after, confirmed = told(after, Kind.CONFIRM, 1, 10, at=11)
+    assert (after.pending, confirmed) == ((), [5])
+
+
+def test_a_rollback_of_which_the_next_leader_did_not_hear_is_none(limbo: Limbo) -> None:
+    """All nodes do the same, whether they have heard of it or not."""
+    after, _ = told(limbo, Kind.ROLLBACK, 1, 7, at=10)
+    for known in (limbo, after):
+        later, confirmed = told(known, Kind.PROMOTE, 2, 9, by=B)
+        assert (later, confirmed) == (Limbo(2, B), [5, 7, 9])
+    assert told(after, Kind.PROMOTE, 2, 10, by=B) == (Limbo(2, B), [5])
 
 
 def test_a_new_leader_says_what_of_its_predecessor_happened(limbo: Limbo) -> None:

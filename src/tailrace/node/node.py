@@ -259,6 +259,7 @@ class Node:
                     store.capture()
                     store.apply()
                     self._settle_access()
+                    self._committer.close_rollbacks()
                 self.store_error = None
                 self._tell_once("store", "")
                 self._stopping.wait(POLL_S)

@@ -232,6 +232,7 @@ class Applier:
             cluster=self._identity.cluster or "",
             vclock=since,
             is_anonymous=self._is_anonymous,
+            term=self._journal.term,
             namespace=self.source.namespace,
             without=sorted(self.source.without),
         )

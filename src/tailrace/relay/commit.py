@@ -48,7 +48,8 @@ class Committer:
         return self._journal.limbo.leader == self._journal.node and self._journal.term == self._journal.limbo.term
 
     def commit(self, batches: Sequence[Batch], *, acks: int | None = None, timeout_s: float | None = None) -> Lsn:
-        """One transaction. When this returns it has happened; when it raises `relay.rolled_back` it has not."""
+        """One transaction. When this returns it has happened; when it raises `relay.rolled_back` it has not; after
+        `relay.undecided` it has not, unless a successor of this leader says otherwise."""
         self._check_leading()
         term = self._journal.limbo.term
         begin = list(batches_of([Control(kind=Kind.BEGIN, term=term).message()]))
@@ -58,7 +59,7 @@ class Committer:
 
     def resume(self) -> None:
         """Decide what was left undecided when the node ended."""
-        for each in self._journal.limbo.pending:
+        for each in self._journal.limbo.undecided:
             if each.origin == self._journal.node and self.is_leading:
                 with suppress(TailraceError):  # rolled back, or for another leader to say
                     self._decide(each.lsn, self._acks, self._timeout_s)
@@ -90,16 +91,37 @@ class Committer:
             if lsn not in self._decided:
                 self._check_leading()
                 kind = Kind.CONFIRM if is_enough else Kind.ROLLBACK
-                undecided = [each.lsn for each in self._journal.limbo.pending if each.origin == self._journal.node]
+                undecided = [each.lsn for each in self._journal.limbo.undecided if each.origin == self._journal.node]
                 self._append(Control(kind=kind, term=term, lsn=lsn))
                 for each in undecided:
                     if each <= lsn if kind is Kind.CONFIRM else each >= lsn:
                         self._decided[each] = kind
             decided = self._decided.pop(lsn)
         if decided is Kind.ROLLBACK:
-            what = f"fewer than {acks} other nodes have the transaction after {timeout_s:g} s, so it did not happen"
-            hint = "see that enough nodes run and follow this one, then commit again"
-            raise TailraceError("relay.rolled_back", what, hint=hint)
+            self._wait(self._journal.vclock[self._journal.node], self._acks, timeout_s)
+            raise self._refused(acks, timeout_s, is_final=self.close_rollbacks())
+
+    def close_rollbacks(self) -> bool:
+        """Say that what was rolled back will stay so, if enough nodes know; False while they do not."""
+        node = self._journal.node
+        with self._deciding:
+            told = [
+                each.rolled_back for each in self._journal.limbo.pending if each.origin == node and each.rolled_back
+            ]
+            if not told:
+                return True
+            if not self.is_leading or self._service.count_having(node, max(told)) < self._acks:
+                return False
+            self._append(Control(kind=Kind.CONFIRM, term=self._journal.limbo.term, lsn=max(told)))
+            return True
+
+    def _refused(self, acks: int, timeout_s: float, *, is_final: bool) -> TailraceError:
+        hint = "see that enough nodes run and follow this one, then commit again"
+        what = f"fewer than {acks} other nodes have the transaction after {timeout_s:g} s"
+        if is_final:
+            return TailraceError("relay.rolled_back", f"{what}, so it did not happen", hint=hint)
+        what = f"{what}, and fewer than {self._acks} know that it is rolled back: a successor may let it happen"
+        return TailraceError("relay.undecided", what, hint=f"look whether it is there before you commit again; {hint}")
 
     def _wait(self, lsn: Lsn, acks: int, timeout_s: float) -> bool:
         """Until enough peers have a message of this node; False when time is up."""

@@ -113,7 +113,7 @@ class RelayServer(fl.FlightServerBase):
                 case Call.ELECT:
                     yield self._service.elect(Elect.read(said)).packed()
                 case Call.ACK:
-                    self._service.acknowledge(Ack.read(said))
+                    self._service.acknowledge(Ack.read(said), peer)
                 case Call.JOIN:
                     yield self._service.join(Join.read(said)).packed()
                 case Call.FINISH:
@@ -141,7 +141,7 @@ class RelayServer(fl.FlightServerBase):
                     yield from self._serve(wish, context)
 
     def _serve(self, request: Subscribe, context: fl.ServerCallContext) -> Iterator[Any]:
-        with self._service.subscribe(request) as (answer, subscription):
+        with self._service.subscribe(request, self._check_peer(context)) as (answer, subscription):
             yield _NOTHING, pa.py_buffer(answer.packed())
             beat_s = 0.0
             with Watch(self._service.journal.log.directory) as watch:

@@ -100,7 +100,7 @@ class Journal:
         decided later belongs to neither side."""
         with self._turn:
             if self.limbo.pending:
-                what = f"{len(self.limbo.pending)} synchronous transactions wait for a decision"
+                what = f"{len(self.limbo.pending)} synchronous transactions wait for a decision that enough nodes know"
                 raise TailraceError("relay.loading", what, hint="try again in a moment")
             return self.end, self._vclock
 

@@ -2,7 +2,8 @@
 
 One node at a time, the leader of a term, may write such transactions. It says with messages of its own in the log
 whether they happened. A leader of a later term says in its first message which of its predecessor's happened; all that
-comes later of an earlier term did not.
+comes later of an earlier term did not. What the predecessor took back, and the successor did not hear of, it did not
+take back.
 
 Whatever one node does next to these messages every node does, because all have them in the same order: a leader's are
 behind all that it knew.
@@ -68,6 +69,9 @@ class Pending:
     term: int
     offset: Offset
     """Where in this node's log its group begins."""
+    rolled_back: Lsn = Lsn(0)
+    """By which message of its leader; 0 while nobody has decided. A successor that does not know of that message may
+    still let the transaction happen, until enough nodes have the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,16 @@ class Limbo:
                     raise malformed(f"more than {PENDING_MAX} transactions wait for a decision")
                 return replace(self, pending=(*self.pending, Pending(origin, lsn, control.term, offset))), ()
             case Kind.CONFIRM:
-                confirmed = tuple(each for each in mine if each.lsn <= control.lsn)
-                return self._without(confirmed), confirmed
-        return self._without(tuple(each for each in mine if each.lsn >= control.lsn)), ()
+                confirmed = tuple(each for each in mine if each.lsn <= control.lsn and not each.rolled_back)
+                known = [each for each in mine if 0 < each.rolled_back <= control.lsn]
+                return self._without([*confirmed, *known]), confirmed
+        is_over = {each: each in mine and each.lsn >= control.lsn and not each.rolled_back for each in self.pending}
+        return replace(self, pending=tuple(replace(p, rolled_back=lsn) if is_over[p] else p for p in self.pending)), ()
+
+    @property
+    def undecided(self) -> tuple[Pending, ...]:
+        """Those about which their leader has said nothing."""
+        return tuple(each for each in self.pending if not each.rolled_back)
 
     def behind(self, vclock: Vclock) -> Limbo:
         """What is undecided where a snapshot with that clock has come since: what it has is decided."""
@@ -105,7 +116,11 @@ class Limbo:
         if control.term <= self.term:
             return self, ()
         confirmed = tuple(
-            each for each in self.pending if each.origin == control.predecessor and each.lsn <= control.lsn
+            each
+            for each in self.pending
+            if each.origin == control.predecessor
+            and each.lsn <= control.lsn
+            and not 0 < each.rolled_back <= control.lsn
         )
         return Limbo(control.term, origin), confirmed
 

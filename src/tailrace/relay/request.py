@@ -121,6 +121,8 @@ class Subscribe(Paper):
     vclock: Clock
     version: Annotated[int, Field(ge=1)] = VERSION
     is_anonymous: bool = False
+    term: Term = 0
+    """The highest that the peer knows of."""
     without: Annotated[list[Node], Field(max_length=10_000)] = Field(default_factory=list)
     """Origins whose messages it does not want."""
     namespace: Annotated[str, Field(max_length=255)] | None = None

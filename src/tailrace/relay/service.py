@@ -87,8 +87,8 @@ class Service:
         )
 
     @contextmanager
-    def subscribe(self, request: Subscribe) -> Iterator[tuple[Subscribed, Subscription]]:
-        """One peer that follows, for as long as the body lasts."""
+    def subscribe(self, request: Subscribe, by: str = "") -> Iterator[tuple[Subscribed, Subscription]]:
+        """One peer that follows, for as long as the body lasts; `by` is under whose name it was let in."""
         cluster = self._check_peer(request.node, request.cluster, is_anonymous=request.is_anonymous)
         name = self._hold_of_anonymous(request) if request.is_anonymous else consumer_name(request.node)
         if name not in self.consumers.names():
@@ -100,6 +100,7 @@ class Service:
             namespace=namespace_pattern(request.namespace),
         )
         self._check_ahead(request.vclock)
+        self.journal.hear_of(request.term)
         with self._exclusively(request.node), as_gap():
             check_kept(self.journal.oldest(), request.vclock, wish.without)
             if not request.is_anonymous:
@@ -107,6 +108,7 @@ class Service:
             answer = Subscribed(node=self.identity.node, cluster=cluster, vclock=self.journal.vclock)
             with Subscription(self.journal, self.consumers, name, wish, request.vclock) as subscription:
                 check_kept(self.journal.oldest(), request.vclock, wish.without)  # from now on nothing of it goes
+                subscription.by = by
                 self.following[request.node] = subscription
                 try:
                     yield answer, subscription
@@ -159,12 +161,15 @@ class Service:
     def final(self, request: FinalRows) -> Iterator[list[Frame]]:
         return self._joining().final(request.session)
 
-    def acknowledge(self, ack: Ack) -> None:
+    def acknowledge(self, ack: Ack, by: str = "") -> None:
         """A peer that follows has something, durably."""
         subscription = self.following.get(ack.node)
         if subscription is None:
             what = f"replica {ack.node} does not follow"
             raise TailraceError("relay.unknown_replica", what, hint="subscribe first")
+        if subscription.by != by:
+            what = f"{by} acknowledges for replica {ack.node}, which follows under another name"
+            raise TailraceError("relay.no_rights", what, hint="give each peer a token of its own")
         self.journal.hear_of(ack.term)
         subscription.acknowledge(ack.vclock)
         with self.acknowledged:
@@ -172,7 +177,7 @@ class Service:
 
     def count_having(self, origin: NodeId, lsn: Lsn) -> int:
         """How many of the peers that follow have a message, durably."""
-        return sum(each.acknowledged[origin] >= lsn for each in [*self.following.values()] if not each.is_anonymous)
+        return sum(each.vouches_for(origin, lsn) for each in [*self.following.values()])
 
     def elect(self, request: Elect) -> Elected:
         """A peer wants to lead. It may if it has all that this node has of who led so far."""

@@ -47,6 +47,9 @@ class Subscription:
     def __init__(self, journal: Journal, consumers: Consumers, name: str, wish: Wish, vclock: Vclock) -> None:
         self.is_anonymous = wish.peer == LOCAL
         """Whether the peer only reads; what it has counts for nobody else."""
+        self.by = ""
+        """Under whose name the peer was let in."""
+        self._has_acknowledged = False
         self.here = journal.vclock
         """How far the node was when the peer came: with this it is as far as its source was then."""
         self.acknowledged = vclock
@@ -109,11 +112,17 @@ class Subscription:
             if self._failure is not None:
                 raise self._failure
             self.acknowledged, self.acknowledged_s = vclock, time.monotonic()
+            self._has_acknowledged = True
             done: _Sent | None = None
             while self._waiting and self._waiting[0].vclock <= vclock:
                 done = self._waiting.popleft()
             if done is not None:
                 self._commit(done.end)
+
+    def vouches_for(self, origin: NodeId, lsn: Lsn) -> bool:
+        """Whether the peer has said, since it follows, that it has a message durably. What it said when it came does
+        not count: it may have promised a successor by then not to."""
+        return self._has_acknowledged and not self.is_anonymous and self.acknowledged[origin] >= lsn
 
     def check_alive(self, silence_s: float) -> None:
         """Refuse to go on with a peer that does not answer, or that has answered what cannot be."""
