@@ -19,7 +19,7 @@ from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.log.reader import LogReader
 from tailrace.message import Message, Micros, Op
-from tailrace.namespace import check_file_name, check_name
+from tailrace.namespace import check_file_name, check_name, strangers_pattern
 from tests.log.refusals import refused
 
 BAD: Final = {
@@ -121,3 +121,16 @@ def test_nowhere_in_the_log_does_a_bad_name_get_in(tmp_path: Path, name: str) ->
         assert sorted(os.listdir(directory)) == before
     assert os.listdir(tmp_path) == ["log"]
     assert len(list(LogReader(directory).entries())) == 1
+
+
+@pytest.mark.parametrize("text", ["(a+)+$", "(.|a)*b", ".*.*.*x", "(x){9}"])
+def test_a_pattern_of_somebody_else_that_could_take_for_ever(text: str) -> None:
+    with pytest.raises(TailraceError) as caught:
+        strangers_pattern(text)
+    assert caught.value.code == "input.invalid"
+
+
+@pytest.mark.parametrize("text", [None, r"^shop\.(orders|items)$", "^a.*b.*$"])
+def test_a_pattern_of_somebody_else(text: str | None) -> None:
+    found = strangers_pattern(text)
+    assert (None if found is None else found.pattern) == text

@@ -12,6 +12,9 @@ RESERVED: Final = "_tailrace."
 """Namespaces with this beginning are our own: bookmarks and dead letters. No writer gets them."""
 
 _FILE_SAFE: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.@ -]*[A-Za-z0-9_.@-])?")
+_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
+_REPEATS: Final = re.compile(r"[*+{]")
+_REPEATS_MAX: Final = 2
 
 
 def check_name(name: str, what: str) -> str:
@@ -54,6 +57,17 @@ def namespace_pattern(text: str | None) -> re.Pattern[str] | None:
         raise TailraceError(
             "input.invalid", f"{text!r} is not a regular expression: {error}", hint="correct the pattern"
         ) from error
+
+
+def strangers_pattern(text: str | None) -> re.Pattern[str] | None:
+    """A namespace filter that somebody else gives: one that is found out in no time, whatever the namespace."""
+    if text is not None and (_REPEATED_GROUP.search(text) or len(_REPEATS.findall(text)) > _REPEATS_MAX):
+        raise TailraceError(
+            "input.invalid",
+            f"a namespace pattern repeats too much: no groups, and at most {_REPEATS_MAX} times",
+            hint="write a simpler pattern, such as shop.orders|shop.items",
+        )
+    return namespace_pattern(text)
 
 
 def _invalid(name: str, what: str, why: str) -> TailraceError:

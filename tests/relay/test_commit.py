@@ -226,6 +226,15 @@ def test_a_newcomer_is_told_who_leads_if_it_understands(shops: Three) -> None:
     assert "meta" not in a.service.join(Join(node=79, version=1)).packed().decode()
 
 
+def test_a_term_that_nobody_can_have_come_to(shops: Three) -> None:
+    a = shops[0]
+    for say in (a.journal.hear_of, lambda term: a.journal.promise(term, a.id)):
+        with pytest.raises(TailraceError) as caught:
+            say((1 << 63) - 1)
+        assert caught.value.code == "relay.malformed"
+    assert committer(a).commit(change(1)) > 0
+
+
 def test_who_leads_survives_a_restart(shops: Three) -> None:
     a = shops[0]
     again = type(a.journal)(a.log, a.id)

@@ -25,7 +25,7 @@ from tailrace.relay.limbo import Control, Limbo, control_in, control_of
 from tailrace.relay.names import SYNCHRO
 from tailrace.relay.oldest import Oldest
 from tailrace.relay.refusal import bad_group, check_next, interleaved, malformed
-from tailrace.relay.term import Terms
+from tailrace.relay.term import Terms, check_leap
 from tailrace.relay.vclock import LOCAL, Vclock
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class Journal:
     def promise(self, term: int, node: NodeId) -> bool:
         """From now on nobody leads here since an earlier term, and since this one nobody else; False when somebody does
         or has such a promise already."""
+        check_leap(self.term, term)
         with self._turn:
             is_free = term > self.term or (term == self._terms.promised > self.limbo.term)
             if not is_free or (term == self._terms.promised and self._terms.promised_to not in (0, node)):
@@ -91,6 +92,7 @@ class Journal:
 
     def hear_of(self, term: int) -> None:
         """Somebody leads since a term, or wants to, of whom this node may not have heard."""
+        check_leap(self.term, term)
         with self._turn:
             if term > self.term:
                 self._terms.promise(term, NodeId(0), self.limbo)

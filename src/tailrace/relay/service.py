@@ -15,7 +15,7 @@ from tailrace.limits import HOLD_S
 from tailrace.log.agreement import Hold
 from tailrace.log.consumers import Consumers
 from tailrace.message import Lsn, NodeId
-from tailrace.namespace import namespace_pattern
+from tailrace.namespace import strangers_pattern
 from tailrace.relay.holds import Holds, anonymous_name
 from tailrace.relay.join import note_member
 from tailrace.relay.keeping import as_gap, keep_from
@@ -97,7 +97,7 @@ class Service:
         wish = Wish(
             peer=request.peer,
             without=frozenset(NodeId(origin) for origin in request.without),
-            namespace=namespace_pattern(request.namespace),
+            namespace=strangers_pattern(request.namespace),
         )
         self._check_ahead(request.vclock)
         self.journal.hear_of(request.term)

@@ -15,9 +15,18 @@ from tailrace.log.view import LogView
 from tailrace.message import Lsn, NodeId, Offset
 from tailrace.relay.limbo import Limbo, control_in
 from tailrace.relay.names import SYNCHRO
+from tailrace.relay.refusal import malformed
 
 NAME: Final = "term.json"
+LEAP_MAX: Final = 1_000_000
+"""So many elections can have passed a node by."""
 CONTROLS: Final = Selection(namespace=re.compile(f"^{re.escape(SYNCHRO)}$"))
+
+
+def check_leap(known: int, term: int) -> None:
+    """Refuse a term that nobody can have come to: after it there would be none."""
+    if term > known + LEAP_MAX:
+        raise malformed(f"a peer speaks of term {term}, and this node knows only of {known}")
 
 
 class Terms:
