@@ -80,6 +80,7 @@ CODES: Final[dict[str, Exit]] = {
     "relay.join_lost": Exit.RUNTIME,
     "relay.no_snapshot": Exit.RUNTIME,
     "relay.not_empty": Exit.INPUT,
+    "relay.failed": Exit.RUNTIME,
     "relay.conflict": Exit.RUNTIME,
     "relay.not_leader": Exit.INPUT,
     "relay.fenced": Exit.RUNTIME,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tailrace.errors import TailraceError
 from tailrace.message import NodeId
 from tests.node.shops import Shop, settle
 from tests.relay.nodes import wait_for
@@ -162,3 +163,16 @@ def test_rows_of_its_own_come_back_with_all_that_happened_to_them(shops: list[Sh
     b.run("UPDATE t SET id = 50 WHERE id = 1", "DELETE FROM t WHERE id = 50")
     settle(shops)
     assert [shop.rows() for shop in shops] == [[]] * 3
+
+
+def test_a_table_without_a_key_is_refused(tmp_path: Path) -> None:
+    """Its rows have only numbers of their own in each database."""
+    shop = Shop(tmp_path / "a", CLUSTER)
+    with shop:
+        shop.run("CREATE TABLE k(x TEXT)")
+        shop.store.close()
+        with pytest.raises(TailraceError, match=r"main\.k has no primary key") as caught:
+            shop.open_store()
+        assert caught.value.code == "config.invalid"
+        shop.run("DROP TABLE k")
+        shop.open_store()

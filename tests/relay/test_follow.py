@@ -233,3 +233,18 @@ def test_a_session_holds_the_consumer(make: Make) -> None:
     peer.said()
     with pytest.raises(Exception, match="in use"):
         ConsumerSession(a.service.consumers, consumer_name(99))
+
+
+def test_a_failure_that_nobody_thought_of_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that ended without a word would be taken for one that works."""
+    a, b = make("a"), make("b")
+    a.write(1)
+
+    def fail(*_: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(b.journal, "append_groups", fail)
+    applier = b.follow(a)
+    wait_until(applier, State.STOPPED)
+    assert applier.progress.error is not None
+    assert applier.progress.error.code == "relay.failed"

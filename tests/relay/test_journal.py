@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from tailrace.log.batch import Batch, batches_of, encode_frame
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.frame import Codec, Head
 from tailrace.log.reader import LogReader
-from tailrace.message import Lsn, Message, Micros, NodeId, Op
+from tailrace.message import Lsn, Message, Micros, NodeId, Op, now
 from tailrace.relay.journal import Journal
+from tailrace.relay.limbo import Control, Kind
 from tailrace.relay.vclock import Vclock
 
 Frame = tuple[Head, Any]
@@ -124,3 +126,27 @@ def test_what_happens_here_is_later_than_what_is_known_here(tmp_path: Path) -> N
     assert times[0] > ahead
     assert times == sorted(times)
     assert times[-1] > times[0]
+
+
+def test_a_time_that_nobody_comes_to(tmp_path: Path) -> None:
+    """What happens here is later than all that is known, and after the last year there is nothing."""
+    with CommitLog.open(tmp_path, LogConfig()) as log:
+        journal = Journal(log, HERE)
+        late = Message(
+            Op.INSERT, Micros(now() + 400 * 86_400 * 1_000_000), "main.t", {"n": 1}, origin=THERE, lsn=Lsn(1)
+        )
+        frames = [encode_frame(batch, Codec.NONE) for batch in batches_of([late])]
+        with pytest.raises(TailraceError) as caught:
+            journal.append_group(frames)
+        assert caught.value.code == "relay.malformed"
+        assert journal.vclock == Vclock()
+
+
+def test_a_leader_of_a_term_that_nobody_comes_to(tmp_path: Path) -> None:
+    with CommitLog.open(tmp_path, LogConfig()) as log:
+        journal = Journal(log, HERE)
+        said = replace(Control(kind=Kind.PROMOTE, term=1 << 60).message(), origin=THERE, lsn=Lsn(1))
+        with pytest.raises(TailraceError) as caught:
+            journal.append_group([encode_frame(batch, Codec.NONE) for batch in batches_of([said])])
+        assert caught.value.code == "relay.malformed"
+        assert journal.limbo.term == 0

@@ -185,6 +185,9 @@ class Applier:
                 self._follow()
         except TailraceError as error:
             return error
+        except Exception as error:  # noqa: BLE001  a thread that ends without a word would be taken for one that works
+            what = f"following failed in a way that nobody thought of: {type(error).__name__}: {error}"[:300]
+            return TailraceError("relay.failed", what, hint="restart the node; if it comes again, report it")
         return None
 
     def _follow(self) -> None:

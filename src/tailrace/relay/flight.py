@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -45,6 +45,9 @@ SILENCE: Final = 4
 _TOKEN: Final = "authorization"  # noqa: S105  the name of a header
 _OPERATOR: Final = "operator"
 _NOTHING: Final = pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA)
+
+
+_Request = TypeVar("_Request", Elect, Ack, Join, Register, Subscribe)
 
 
 class Call(StrEnum):
@@ -111,15 +114,15 @@ class RelayServer(fl.FlightServerBase):
                 case Call.PROMOTE | Call.COMMIT:
                     yield self._operate(peer, action.type, said).packed()
                 case Call.ELECT:
-                    yield self._service.elect(Elect.read(said)).packed()
+                    yield self._service.elect(self._known(Elect.read(said), peer)).packed()
                 case Call.ACK:
-                    self._service.acknowledge(Ack.read(said), peer)
+                    self._service.acknowledge(self._known(Ack.read(said), peer))
                 case Call.JOIN:
-                    yield self._service.join(Join.read(said)).packed()
+                    yield self._service.join(self._known(Join.read(said), peer)).packed()
                 case Call.FINISH:
                     yield self._service.finish(Finish.read(said)).packed()
                 case Call.REGISTER:
-                    self._service.register(Register.read(said))
+                    self._service.register(self._known(Register.read(said), peer))
                 case _:
                     yield from answered(self._service.readings, action.type, said)
 
@@ -141,7 +144,7 @@ class RelayServer(fl.FlightServerBase):
                     yield from self._serve(wish, context)
 
     def _serve(self, request: Subscribe, context: fl.ServerCallContext) -> Iterator[Any]:
-        with self._service.subscribe(request, self._check_peer(context)) as (answer, subscription):
+        with self._service.subscribe(self._known(request, self._check_peer(context))) as (answer, subscription):
             yield _NOTHING, pa.py_buffer(answer.packed())
             beat_s = 0.0
             with Watch(self._service.journal.log.directory) as watch:
@@ -161,6 +164,11 @@ class RelayServer(fl.FlightServerBase):
         lag = subscription.lag()
         beat = Heartbeat(vclock=self._service.journal.vclock, behind_bytes=lag.bytes, behind_s=lag.seconds)
         return _NOTHING, pa.py_buffer(beat.packed())
+
+    def _known(self, request: _Request, peer: str) -> _Request:
+        """What a peer asks for itself, and for no other node."""
+        self._service.acquaintances.check(request.node, peer)
+        return request
 
     def _operate(self, peer: str, call: str, said: bytes) -> Paper:
         if self._operations is None or peer != _OPERATOR:

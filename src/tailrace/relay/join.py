@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from tailrace.relay.journal import Journal
     from tailrace.relay.request import Join
 
+SESSIONS_MAX: Final = 16
+"""So many join at the same time; each has a view."""
 KEEP_S: Final = 3600.0
 """A join that nobody went on with for so long is forgotten."""
 
@@ -79,6 +81,9 @@ class Joins:
             before = [name for name, each in self._sessions.items() if each.node == request.node]
         for name in before:
             self.end(name)
+        if len(self._sessions) >= SESSIONS_MAX:
+            what = f"{len(self._sessions)} others join at this moment"
+            raise TailraceError("relay.loading", what, hint="it is tried again")
         name = secrets.token_hex(8)
         directory = os.path.join(self._directory, name)
         os.makedirs(directory)

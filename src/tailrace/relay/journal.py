@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.batch import TIMESTAMP, Batch
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
-from tailrace.message import Lsn, NodeId, Offset
+from tailrace.message import Lsn, NodeId, Offset, now
 from tailrace.relay.checking import check_rows
 from tailrace.relay.keepsake import Keepsake, keep, kept
 from tailrace.relay.limbo import Control, Limbo, control_in, control_of
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from tailrace.log.commitlog import CommitLog
 
+AHEAD_MAX_US: Final = 366 * 86_400 * 1_000_000
+"""So far the clock of another node may be ahead. What happens here is later than all that is known, and years end."""
 Frames = Sequence[tuple[Head, "ReadableBuffer"]]
 
 
@@ -173,11 +175,15 @@ class Journal:
             return None
         check_next(origin, first, reached[origin])
         check_rows(frames)
+        latest_us = max(head.timestamp for head, _ in frames)
+        if latest_us > now() + AHEAD_MAX_US:
+            raise malformed(f"a message of node {origin} has a time that is more than a year ahead")
         control = control_of(frames)  # what cannot be read does not come into the log
+        if control is not None:
+            check_leap(self.term, control.term)
         with self.log.group(waits=False) as group:
             for head, body in frames:
                 group.add_frame(head, body)
-        latest_us = max(head.timestamp for head, _ in frames)
         return _Written(origin, last, group.range.first, latest_us, control)
 
     def begin_at(self, vclock: Vclock, limbo: Limbo | None = None) -> None:

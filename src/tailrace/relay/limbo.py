@@ -49,7 +49,7 @@ class Control(Paper):
     """One message of a leader about synchronous transactions."""
 
     kind: Kind
-    term: Annotated[int, Field(ge=0)]
+    term: Annotated[int, Field(ge=0, lt=1 << 63)]
     lsn: Annotated[int, Field(ge=0)] = 0
     """Of a confirmation: all up to here happened. Of a rollback: all from here on did not. Of a promotion: of the
     predecessor's all up to here."""

@@ -16,6 +16,7 @@ from tailrace.log.agreement import Hold
 from tailrace.log.consumers import Consumers
 from tailrace.message import Lsn, NodeId
 from tailrace.namespace import strangers_pattern
+from tailrace.relay.acquaintances import Acquaintances
 from tailrace.relay.holds import Holds, anonymous_name
 from tailrace.relay.join import note_member
 from tailrace.relay.keeping import as_gap, keep_from
@@ -71,6 +72,7 @@ class Service:
         """The peers that follow now."""
         self._connected: set[int] = set()
         self._lock = threading.Lock()
+        self.acquaintances = Acquaintances(journal.log.directory)
         self.acknowledged = threading.Condition()
         """Told whenever a peer has acknowledged something."""
         self._keeping = threading.Lock()
@@ -87,8 +89,8 @@ class Service:
         )
 
     @contextmanager
-    def subscribe(self, request: Subscribe, by: str = "") -> Iterator[tuple[Subscribed, Subscription]]:
-        """One peer that follows, for as long as the body lasts; `by` is under whose name it was let in."""
+    def subscribe(self, request: Subscribe) -> Iterator[tuple[Subscribed, Subscription]]:
+        """One peer that follows, for as long as the body lasts."""
         cluster = self._check_peer(request.node, request.cluster, is_anonymous=request.is_anonymous)
         name = self._hold_of_anonymous(request) if request.is_anonymous else consumer_name(request.node)
         if name not in self.consumers.names():
@@ -108,7 +110,6 @@ class Service:
             answer = Subscribed(node=self.identity.node, cluster=cluster, vclock=self.journal.vclock)
             with Subscription(self.journal, self.consumers, name, wish, request.vclock) as subscription:
                 check_kept(self.journal.oldest(), request.vclock, wish.without)  # from now on nothing of it goes
-                subscription.by = by
                 self.following[request.node] = subscription
                 try:
                     yield answer, subscription
@@ -161,15 +162,12 @@ class Service:
     def final(self, request: FinalRows) -> Iterator[list[Frame]]:
         return self._joining().final(request.session)
 
-    def acknowledge(self, ack: Ack, by: str = "") -> None:
+    def acknowledge(self, ack: Ack) -> None:
         """A peer that follows has something, durably."""
         subscription = self.following.get(ack.node)
         if subscription is None:
             what = f"replica {ack.node} does not follow"
             raise TailraceError("relay.unknown_replica", what, hint="subscribe first")
-        if subscription.by != by:
-            what = f"{by} acknowledges for replica {ack.node}, which follows under another name"
-            raise TailraceError("relay.no_rights", what, hint="give each peer a token of its own")
         self.journal.hear_of(ack.term)
         subscription.acknowledge(ack.vclock)
         with self.acknowledged:

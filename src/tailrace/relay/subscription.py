@@ -47,8 +47,6 @@ class Subscription:
     def __init__(self, journal: Journal, consumers: Consumers, name: str, wish: Wish, vclock: Vclock) -> None:
         self.is_anonymous = wish.peer == LOCAL
         """Whether the peer only reads; what it has counts for nobody else."""
-        self.by = ""
-        """Under whose name the peer was let in."""
         self._has_acknowledged = False
         self.here = journal.vclock
         """How far the node was when the peer came: with this it is as far as its source was then."""

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace.adaptor.sqlite import gate
+from tailrace.adaptor.sqlite.catalog import find_table
 from tailrace.adaptor.sqlite.conflicts import all_conflicts, resolve
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
 from tailrace.adaptor.sqlite.versions import all_versions
 from tailrace.adaptor.sqlite.writer import SqliteWriter, table_name
 from tailrace.adaptor.versions import VersionRow
+from tailrace.errors import TailraceError
 from tailrace.node.conflict import Conflict, Keep
 from tailrace.source.contract import Position
 
@@ -55,8 +57,15 @@ class SqliteStorage:
     def key_of(self, namespace: str, key: tuple[str, ...]) -> tuple[str, ...]:
         return self.keys.get(namespace, key)
 
-    def forbid_untold(self, _namespaces: Collection[str]) -> None:
-        """All that can happen to rows is noted."""
+    def forbid_untold(self, namespaces: Collection[str]) -> None:
+        """Rows of tables without a key have only numbers of their own in each database."""
+        with self.database.reading() as connection:
+            tables = {namespace: find_table(connection, table_name(namespace)) for namespace in namespaces}
+        for namespace, table in sorted(tables.items()):
+            if table is not None and not table.primary_key and namespace not in self.keys:
+                what = f"{namespace} has no primary key, by which nodes could tell its rows from others"
+                hint = "give it one, name its columns with `key`, or leave it out with `namespace` at `store`"
+                raise TailraceError("config.invalid", what, hint=hint)
 
     def close_to_users(self, namespaces: Collection[str]) -> None:
         with self.database.writing() as connection:
