@@ -15,7 +15,7 @@ from tailrace.log.batch import batches_of, encode_frame
 from tailrace.log.frame import Codec
 from tailrace.log.retention import retain
 from tailrace.log.view import LogView
-from tailrace.message import Lsn, Message, Micros, NodeId, Op
+from tailrace.message import Lsn, Message, Micros, NodeId, Op, now
 from tailrace.node.form import RetentionForm
 from tailrace.node.retaining import CLOCK, Retaining
 from tailrace.relay.journal import Journal
@@ -57,7 +57,8 @@ def test_what_the_node_needs_outlives_its_messages(stack: ExitStack, tmp_path: P
     said = list[str]()
     with Shop(tmp_path / "a", CLUSTER) as a:
         retaining = Retaining(a.journal, RetentionForm(), said.append, has_store=True)
-        ahead = Message(Op.INSERT, Micros(4 * 10**15), "main.t", {"id": 7, "word": "?"}, lsn=Lsn(1), origin=NodeId(5))
+        ahead_us = now() + 30 * 86_400 * 1_000_000
+        ahead = Message(Op.INSERT, Micros(ahead_us), "main.t", {"id": 7, "word": "?"}, lsn=Lsn(1), origin=NodeId(5))
         a.journal.append_group([encode_frame(batch, Codec.LZ4) for batch in batches_of([ahead])])
         a.turn()
         write(a, 100)
@@ -75,7 +76,7 @@ def test_what_the_node_needs_outlives_its_messages(stack: ExitStack, tmp_path: P
         a.run("INSERT INTO t VALUES (9000, 'after')")
         assert a.store.capture() == 1
         (last,) = [m for m in a.messages() if (m.data or {}).get("id") == 9000]
-        assert last.timestamp > 4 * 10**15
+        assert last.timestamp > ahead_us
         assert last.lsn == known[a.id] + 1
 
 

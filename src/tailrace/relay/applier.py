@@ -74,6 +74,7 @@ RETRIED: Final = {
     "relay.ahead": State.LOADING,
     "relay.unsent": State.LOADING,
     "relay.join_lost": State.LOADING,
+    "relay.no_snapshot": State.LOADING,
     "relay.conflict": State.LOADING,
     "source.unreachable": State.LOADING,
     "destination.unreachable": State.LOADING,
