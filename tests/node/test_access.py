@@ -112,28 +112,29 @@ def test_only_the_leader_is_written_and_another_takes_over(
     assert (refused.status, "leads, since term 2" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ('{"op": "insert", "namespace": "main.t", "data": {"word": "x"}}', "without id"),
-        ('{"op": "insert", "namespace": "main.none", "data": {"id": 1}}', "there is no table main.none"),
-        ('{"op": "upsert", "namespace": "main.t", "data": {"id": 1}}', "line 1: op"),
-        ('{"op": "insert"', "line 1"),
-        ("", "has no changes"),
-    ],
-)
-def test_changes_that_make_no_sense(stack: ExitStack, tmp_path: Path, tailrace: Tailrace, line: str, said: str) -> None:
+MISTAKES = [
+    ('{"op": "insert", "namespace": "main.t", "data": {"word": "x"}}', "without id"),
+    ('{"op": "insert", "namespace": "main.none", "data": {"id": 1}}', "there is no table main.none"),
+    ('{"op": "upsert", "namespace": "main.t", "data": {"id": 1}}', "line 1: op"),
+    ('{"op": "insert"', "line 1"),
+    ("", "has no changes"),
+]
+
+
+def test_changes_that_make_no_sense(stack: ExitStack, tmp_path: Path, tailrace: Tailrace) -> None:
     (port,) = free_ports(1)
     alone = {"founder": "true", "operator": OPERATOR, "synchronous": "{acks: 0}"}
     a = stack.enter_context(NodeProcess(tmp_path, "a", node_file("a", port, {}, **alone)))
     wait_for((tmp_path / "a" / "status.json").exists, 60)
     assert tailrace("node", "promote", a.file).status == 0
     changes = tmp_path / "changes.jsonl"
-    changes.write_text(line)
-    outcome = tailrace("node", "commit", a.file, changes)
-    assert (outcome.status, said in outcome.err) == (2, True), outcome.err
+    for line, said in MISTAKES:
+        changes.write_text(line)
+        outcome = tailrace("node", "commit", a.file, changes)
+        assert (outcome.status, said in outcome.err) == (2, True), outcome.err
+        assert SECRET not in outcome.err
     assert a.rows() == []
-    assert SECRET not in outcome.err + a.said()
+    assert SECRET not in a.said()
 
 
 def test_who_is_no_operator(stack: ExitStack, tmp_path: Path, tailrace: Tailrace) -> None:

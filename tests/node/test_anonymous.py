@@ -203,6 +203,7 @@ class TestChains:
         assert applier.progress.error.code == "relay.anonymous"
 
 
+@pytest.mark.long
 def test_as_a_process(stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its file says so; the source lists it; a time to live that is over ends the hold; later it is registered."""
     monkeypatch.setenv("TOKEN", SECRET)

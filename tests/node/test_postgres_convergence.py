@@ -133,6 +133,7 @@ def converge(directory: Path, server: PostgresServer, seconds: float, seed: int)
 
 
 @pytest.mark.crash
+@pytest.mark.long
 def test_a_few_kills(tmp_path: Path, server: PostgresServer) -> None:
     converge(tmp_path, server, 6.0, seed=1)
 

@@ -187,6 +187,7 @@ def agree(shops: list[Shop]) -> None:
     assert [shop.rows(VERSIONS) for shop in shops] == [shops[0].rows(VERSIONS)] * len(shops)
 
 
+@pytest.mark.long
 def test_users_write_while_nodes_apply(shops: list[Shop]) -> None:
     """Several users of each server, in transactions of several rows, while all nodes work."""
     over = threading.Event()
@@ -308,6 +309,7 @@ def test_a_schema_that_sqlite_does_not_have(pair: tuple[Shop, PgShop]) -> None:
 
 
 @pytest.mark.parametrize("version", ["15", "16"])
+@pytest.mark.long
 def test_older_servers(stack: ExitStack, tmp_path: Path, version: str) -> None:
     """They tell origins in the same way."""
     if version not in installations():

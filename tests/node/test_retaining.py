@@ -108,6 +108,7 @@ def test_the_cap_is_agreed_on_with_peers_that_were_there_before(stack: ExitStack
     assert [text for text in said if "ALARM" in text and "peer 77" in text and "its cap is 30000" in text]
 
 
+@pytest.mark.long
 def test_nodes_with_a_cap(
     stack: ExitStack, tmp_path: Path, tailrace: Tailrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,12 +34,14 @@ class TestReader(ChangingReaderContract):
         assert len({message.tx for message in read}) == 1
 
 
+@pytest.mark.long
 class TestVinylReader(TestReader):
     @pytest.fixture
     def source(self, tarantool: TarantoolServer, tmp_path: Path) -> TarantoolSource:
         return TarantoolSource(str(tarantool.directory), tarantool.address(), str(tmp_path), engine="vinyl")
 
 
+@pytest.mark.long
 class TestRegisteredReader(TestReader):
     @pytest.fixture
     def source(self, tarantool: TarantoolServer, tmp_path: Path) -> TarantoolSource:
