@@ -17,10 +17,10 @@ demo: $(READY)  ## set up, then run the main job on data it makes itself
 	.venv/bin/tailrace demo $(ARGS)
 
 test: $(READY) tools  ## set up, then run the tests
-	.venv/bin/pytest -n 2 --dist loadgroup -m "not long" $(ARGS)
+	.venv/bin/pytest -n 3 --dist loadgroup -m "not long" $(ARGS)
 
 test-long: $(READY) tools  ## run the tests that take long
-	HYPOTHESIS_PROFILE=long .venv/bin/pytest -n 2 --dist loadgroup -m long $(ARGS)
+	HYPOTHESIS_PROFILE=long .venv/bin/pytest -n 3 --dist loadgroup -m long $(ARGS)
 
 bench: $(READY)  ## run every benchmark (ARGS=--quick for a short run)
 	scripts/bench.sh $(ARGS)

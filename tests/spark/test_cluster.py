@@ -87,6 +87,7 @@ def wait_for(log: Path, pattern: str) -> re.Match[str]:
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.long
 def test_cluster_in_one_process(tmp_path: Path) -> None:
     run_on("local-cluster[2,1,1024]", tmp_path)
 
