@@ -364,16 +364,17 @@ def serve_log(place: str, rows: int, per_group: int, heartbeat_s: float, pipe: A
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 pipe.send(used.ru_utime + used.ru_stime)
             else:
-                append_one_by_one(served_journal, asked[1])
+                append_one_by_one(service, asked[1])
                 pipe.send("done")
         server.stop()
 
 
-def append_one_by_one(into: Journal, count: int) -> None:
-    time.sleep(2)  # until the other one follows
+def append_one_by_one(service: Service, count: int) -> None:
+    while not service.following:
+        time.sleep(0.01)
     for _ in range(count):
         time.sleep(0.03)
-        into.append_local([Batch("shop.times", sent_row())])
+        service.journal.append_local([Batch("shop.times", sent_row())])
 
 
 def sent_row() -> pa.RecordBatch:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from tailrace.adaptor.postgres import storesql
-from tailrace.adaptor.postgres.versions import Versions as PostgresVersions
+from tailrace.adaptor.postgres.versions import PostgresVersions
 from tailrace.adaptor.postgres.versions import all_versions as all_of_postgres
-from tailrace.adaptor.sqlite.versions import Versions as SqliteVersions
+from tailrace.adaptor.sqlite.versions import SqliteVersions
 from tailrace.adaptor.sqlite.versions import all_versions as all_of_sqlite
 from tailrace.adaptor.versions import VersionRow
 from tailrace.deliver.messages import Messages

@@ -6,7 +6,8 @@ everywhere. A row that is gone has a version too, so that an older change does n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -87,3 +88,33 @@ def newest(messages: Messages, key: Sequence[str], *, always: bool = False) -> d
         for each in (there, was):
             found[each] = mine if always else max(mine, found.get(each, _NEVER))
     return found
+
+
+class Versions(ABC):
+    """The versions in one database, inside the transaction of whoever uses it."""
+
+    def judge(self, messages: Messages, key: Sequence[str]) -> Judgement:
+        """What each message is against the rows that are there."""
+        return judge(messages, key, lambda keys: self.find(messages.namespace, keys))
+
+    def beaten(self, messages: Messages, key: Sequence[str], is_known: Callable[[int, int], bool]) -> list[bool]:
+        """Which messages newer ones have beaten that are known."""
+        return beaten(messages, key, lambda keys: self.find(messages.namespace, keys), is_known)
+
+    def note(self, messages: Messages, key: Sequence[str], *, always: bool = False) -> None:
+        """These messages were written, or lost against newer ones. What is older than what is known counts only if it
+        is said so."""
+        found = newest(messages, key, always=always)
+        self.write([(messages.namespace, each, *mark) for each, mark in found.items()], always=always)
+
+    @abstractmethod
+    def put(self, rows: Iterable[VersionRow]) -> None:
+        """What a source knows of rows that the node has got from there."""
+
+    @abstractmethod
+    def find(self, namespace: str, keys: Collection[str]) -> dict[str, Mark]:
+        """What is known of rows with these keys."""
+
+    @abstractmethod
+    def write(self, rows: Sequence[VersionRow], *, always: bool) -> None:
+        """Keep versions of different rows, where they are newer or always."""

@@ -12,6 +12,7 @@ from tailrace.errors import TailraceError
 from tailrace.node.form import NodeSpec
 from tailrace.relay.flight import Call, ask
 from tailrace.relay.paper import BYTES_MAX, Paper
+from tailrace.relay.pem import read_pem
 from tailrace.relay.request import Change
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def _client(form: NodeForm) -> fl.FlightClient:
     address = f"{_ANYWHERE.get(host, host)}:{port}"
     if form.tls is None:
         return fl.FlightClient(f"grpc://{address}")
-    with open(form.tls.certificate, "rb") as certificate, open(form.tls.key, "rb") as key:
-        shown: Any = {"cert_chain": certificate.read(), "private_key": key.read()} if form.tls.clients else {}
+    shown: Any = {"cert_chain": read_pem(form.tls.certificate), "private_key": read_pem(form.tls.key)}
     # the node is this machine's own, and its certificate is for the name under which others reach it
-    return fl.FlightClient(f"grpc+tls://{address}", disable_server_verification=True, **shown)
+    return fl.FlightClient(
+        f"grpc+tls://{address}", disable_server_verification=True, **(shown if form.tls.clients else {})
+    )

@@ -33,6 +33,7 @@ from tailrace.relay.holds import Held
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
+from tailrace.relay.pem import read_pem
 from tailrace.relay.reading import Readings
 from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
@@ -323,9 +324,9 @@ def _source(said: SourceForm) -> Source:
         said.name,
         f"{'grpc+tls' if said.ca else 'grpc'}://{said.address}",
         said.token.get_secret_value(),
-        _read(said.ca),
-        _read(said.certificate),
-        _read(said.key),
+        read_pem(said.ca),
+        read_pem(said.certificate),
+        read_pem(said.key),
         None if said.namespace is None else said.namespace.pattern,
         frozenset(NodeId(origin) for origin in said.without),
     )
@@ -342,18 +343,7 @@ def _front(service: Service, form: NodeForm, address: str) -> AbstractContextMan
 def _server_tls(form: NodeForm) -> dict[str, Any]:
     if form.tls is None:
         return {}
-    found: dict[str, Any] = {"tls_certificates": [(_read(form.tls.certificate), _read(form.tls.key))]}
+    found: dict[str, Any] = {"tls_certificates": [(read_pem(form.tls.certificate), read_pem(form.tls.key))]}
     if form.tls.clients is not None:
-        found |= {"verify_client": True, "root_certificates": _read(form.tls.clients)}
+        found |= {"verify_client": True, "root_certificates": read_pem(form.tls.clients)}
     return found
-
-
-def _read(path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(1 << 20)
-    except OSError as error:
-        what = f"{path} cannot be read: {error.strerror}"
-        raise TailraceError("config.invalid", what, hint="name a file in PEM that can be read") from None

@@ -17,7 +17,7 @@ from tailrace.adaptor.clashes import clashes
 from tailrace.adaptor.postgres import conflicts, storesql, target
 from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.types import Kinds
-from tailrace.adaptor.postgres.versions import Versions
+from tailrace.adaptor.postgres.versions import PostgresVersions
 from tailrace.adaptor.postgres.writer import PostgresWriter
 from tailrace.adaptor.rowkeys import keys_of
 from tailrace.adaptor.versions import Judgement, VersionRow
@@ -100,15 +100,17 @@ class PostgresNodeWriter(PostgresWriter):
 
     def judge(self, messages: Messages) -> Judgement:
         with self._server.errors():
-            return Versions(self._begin()).judge(messages, self.key_of(messages.namespace, messages.key))
+            return PostgresVersions(self._begin()).judge(messages, self.key_of(messages.namespace, messages.key))
 
     def beaten(self, messages: Messages, is_known: Callable[[int, int], bool]) -> list[bool]:
         with self._server.errors():
-            return Versions(self._begin()).beaten(messages, self.key_of(messages.namespace, messages.key), is_known)
+            return PostgresVersions(self._begin()).beaten(
+                messages, self.key_of(messages.namespace, messages.key), is_known
+            )
 
     def note_versions(self, messages: Messages, *, always: bool = False) -> None:
         with self._server.errors():
-            Versions(self._begin()).note(messages, self.key_of(messages.namespace, messages.key), always=always)
+            PostgresVersions(self._begin()).note(messages, self.key_of(messages.namespace, messages.key), always=always)
 
     def clashes(self, messages: Messages, judged: Judgement) -> Iterator[Clash]:
         key = self.key_of(messages.namespace, messages.key)
@@ -135,7 +137,7 @@ class PostgresNodeWriter(PostgresWriter):
 
     def put_versions(self, rows: Iterable[VersionRow]) -> None:
         with self._server.errors():
-            Versions(self._begin()).put(rows)
+            PostgresVersions(self._begin()).put(rows)
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

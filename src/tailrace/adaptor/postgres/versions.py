@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import psycopg
 
 from tailrace.adaptor.postgres import storesql
-from tailrace.adaptor.versions import Judgement, Mark, VersionRow, beaten, judge, newest
-from tailrace.deliver.messages import Messages
+from tailrace.adaptor.versions import Mark, VersionRow, Versions
 
 _BATCH_ROWS: Final = 10_000
 
 
-class Versions:
+class PostgresVersions(Versions):
     """The versions in one database, inside the transaction of whoever uses it."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
-
-    def judge(self, messages: Messages, key: Sequence[str]) -> Judgement:
-        """What each message is against the rows that are there."""
-        return judge(messages, key, lambda keys: self._find(messages.namespace, keys))
-
-    def beaten(self, messages: Messages, key: Sequence[str], is_known: Callable[[int, int], bool]) -> list[bool]:
-        """Which messages newer ones have beaten that are known."""
-        return beaten(messages, key, lambda keys: self._find(messages.namespace, keys), is_known)
-
-    def note(self, messages: Messages, key: Sequence[str], *, always: bool = False) -> None:
-        """These messages were written, or lost against newer ones. What is older than what is known counts only if it
-        is said so."""
-        found = newest(messages, key, always=always)
-        rows = [(messages.namespace, each, *mark) for each, mark in found.items()]
-        self._note(rows, storesql.NOTE_ALWAYS if always else storesql.NOTE_NEWER)
 
     def put(self, rows: Iterable[VersionRow]) -> None:
         """What a source knows of rows that the node has got from there."""
@@ -43,14 +27,15 @@ class Versions:
             found: dict[tuple[str, str], VersionRow] = {}
             for row in some:
                 found[row[:2]] = max(row, found.get(row[:2], row))
-            self._note(list(found.values()), storesql.NOTE_NEWER)
+            self.write(list(found.values()), always=False)
 
-    def _note(self, rows: Sequence[VersionRow], statement: str) -> None:
+    def write(self, rows: Sequence[VersionRow], *, always: bool) -> None:
+        statement = storesql.NOTE_ALWAYS if always else storesql.NOTE_NEWER
         for begin in range(0, len(rows), _BATCH_ROWS):
             columns = [list(column) for column in zip(*rows[begin : begin + _BATCH_ROWS], strict=True)]
             self._connection.execute(statement, columns)
 
-    def _find(self, namespace: str, keys: Collection[str]) -> dict[str, Mark]:
+    def find(self, namespace: str, keys: Collection[str]) -> dict[str, Mark]:
         found = self._connection.execute(storesql.FIND_VERSIONS, (namespace, list(keys)))
         return {key: (at, origin, lsn) for key, at, origin, lsn in found}
 

@@ -14,6 +14,7 @@ from tailrace.relay.applier import Source
 from tailrace.relay.inquiry import Inquiry, Reading
 from tailrace.relay.outgoing import Frame
 from tailrace.relay.paper import Paper
+from tailrace.relay.pem import read_pem
 from tailrace.relay.request import Ballot
 from tailrace.relay.wire import Unpacker
 
@@ -75,7 +76,7 @@ class Remote:
 
     def _connected(self) -> fl.FlightClient:
         if self._client is None:
-            ca, certificate, key = (_read(path) for path in self._files)
+            ca, certificate, key = (read_pem(path) for path in self._files)
             location = f"{'grpc+tls' if ca else 'grpc'}://{self._address}"
             self._client = Source("node", location, self._token, ca, certificate, key).client()
         return self._client
@@ -95,14 +96,3 @@ class Remote:
                 hint = "read another node of its cluster that still has them, or copy again, into a new log"
                 raise TailraceError("source.position_lost", what, hint=hint) from error
             raise
-
-
-def _read(path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(1 << 20)
-    except OSError as error:
-        what = f"{path} cannot be read: {error.strerror}"
-        raise TailraceError("config.invalid", what, hint="name a file in PEM that can be read") from None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from tailrace.adaptor.versions import Judgement, Mark, VersionRow, beaten, judge, newest
-from tailrace.deliver.messages import Messages
+from tailrace.adaptor.versions import Mark, VersionRow, Versions
 
 _TABLE: Final = """CREATE TABLE IF NOT EXISTS tailrace_version(
     namespace TEXT NOT NULL, key TEXT NOT NULL, at INTEGER NOT NULL, origin TEXT NOT NULL, lsn INTEGER NOT NULL,
@@ -21,33 +20,21 @@ _ALL: Final = "SELECT namespace, key, at, origin, lsn FROM tailrace_version ORDE
 _BATCH_ROWS: Final = 10_000
 
 
-class Versions:
+class SqliteVersions(Versions):
     """The versions in one database, inside the transaction of whoever uses it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         connection.execute(_TABLE)
 
-    def judge(self, messages: Messages, key: Sequence[str]) -> Judgement:
-        """What each message is against the rows that are there."""
-        return judge(messages, key, lambda keys: self._find(messages.namespace, keys))
-
-    def beaten(self, messages: Messages, key: Sequence[str], is_known: Callable[[int, int], bool]) -> list[bool]:
-        """Which messages newer ones have beaten that are known."""
-        return beaten(messages, key, lambda keys: self._find(messages.namespace, keys), is_known)
-
-    def note(self, messages: Messages, key: Sequence[str], *, always: bool = False) -> None:
-        """These messages were written, or lost against newer ones. What is older than what is known counts only if it
-        is said so."""
-        found = newest(messages, key, always=always)
-        rows = [(messages.namespace, each, *mark) for each, mark in found.items()]
-        self._connection.executemany(_NOTE_ALWAYS if always else _NOTE, rows)
-
     def put(self, rows: Iterable[VersionRow]) -> None:
         """What a source knows of rows that the node has got from there."""
         self._connection.executemany(_NOTE, rows)
 
-    def _find(self, namespace: str, keys: Collection[str]) -> dict[str, Mark]:
+    def write(self, rows: Sequence[VersionRow], *, always: bool) -> None:
+        self._connection.executemany(_NOTE_ALWAYS if always else _NOTE, rows)
+
+    def find(self, namespace: str, keys: Collection[str]) -> dict[str, Mark]:
         asked = ((key, self._connection.execute(_FIND, (namespace, key)).fetchone()) for key in keys)
         return {key: mark for key, mark in asked if mark is not None}
 

@@ -15,7 +15,7 @@ from tailrace.adaptor.sqlite.binding import as_json
 from tailrace.adaptor.sqlite.catalog import OURS, SCHEMA
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.target import Destination
-from tailrace.adaptor.sqlite.versions import Versions
+from tailrace.adaptor.sqlite.versions import SqliteVersions
 from tailrace.adaptor.values import BrokenText, read_text
 from tailrace.adaptor.versions import Judgement, VersionRow
 from tailrace.deliver.contract import Spread, Target
@@ -141,16 +141,18 @@ class SqliteWriter:
 
     def judge(self, messages: Messages) -> Judgement:
         with self._database.errors():
-            return Versions(self._begin()).judge(messages, self._keys.get(messages.namespace, messages.key))
+            return SqliteVersions(self._begin()).judge(messages, self._keys.get(messages.namespace, messages.key))
 
     def beaten(self, messages: Messages, is_known: Callable[[int, int], bool]) -> list[bool]:
         with self._database.errors():
-            return Versions(self._begin()).beaten(messages, self._keys.get(messages.namespace, messages.key), is_known)
+            return SqliteVersions(self._begin()).beaten(
+                messages, self._keys.get(messages.namespace, messages.key), is_known
+            )
 
     def note_versions(self, messages: Messages, *, always: bool = False) -> None:
         key = self._keys.get(messages.namespace, messages.key)
         with self._database.errors():
-            Versions(self._begin()).note(messages, key, always=always)
+            SqliteVersions(self._begin()).note(messages, key, always=always)
 
     def clashes(self, messages: Messages, judged: Judgement) -> Iterator[Clash]:
         namespace = messages.namespace
@@ -181,7 +183,7 @@ class SqliteWriter:
 
     def put_versions(self, rows: Iterable[VersionRow]) -> None:
         with self._database.errors():
-            Versions(self._begin()).put(rows)
+            SqliteVersions(self._begin()).put(rows)
 
     def has_rows(self, namespace: str) -> bool:
         connection = self._begin()

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tailrace.adaptor.tarantool.iproto import malformed
 from tailrace.adaptor.tarantool.types import Kind, Numbers, kind_of
+from tailrace.errors import TailraceError
 from tailrace.namespace import check_name
 from tailrace.source.contract import Table
 
@@ -115,7 +116,7 @@ def _why_unusable(name: str, options: Any, parts: tuple[Part, ...]) -> str:
         return "its key has a collation other than unicode, unicode_ci and binary"
     try:
         check_name(f"{SCHEMA}.{name}", "space")
-    except Exception as error:  # noqa: BLE001  whatever the name is, it is not used
+    except TailraceError as error:
         return str(error)
     return ""
 
