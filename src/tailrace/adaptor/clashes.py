@@ -59,6 +59,7 @@ def clashes(messages: Messages, judged: Judgement, key: Sequence[str], look: Loo
             left_key=row_text({name: saw[name] for name in key}) if is_move and saw is not None else None,
             ours=row_text(there if there is not None else left),
             theirs=row_text(wanted),
+            is_newer=judged.is_newer[at],
         )
 
 

@@ -7,7 +7,7 @@ would be kept there: a row that was captured in PostgreSQL and one that was capt
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -36,7 +36,16 @@ def keys_of(messages: Messages, key: Sequence[str]) -> tuple[list[str], list[str
 def key_texts(rows: pa.StructArray, key: Sequence[str]) -> list[str]:
     """The keys of rows: a JSON array each, of ASCII characters only."""
     columns = [_values(pc.struct_field(rows, [name]), rows.type.field(name)) for name in key]
-    return [json.dumps(parts, default=_plain) for parts in zip(*columns, strict=True)]
+    return [_text(parts) for parts in zip(*columns, strict=True)]
+
+
+def key_text(values: Iterable[Any]) -> str:
+    """The key of one row, of which the values are given as a store has them."""
+    return _text([int(value) if isinstance(value, bool) else value for value in values])
+
+
+def _text(parts: Sequence[Any]) -> str:
+    return json.dumps(parts, default=_plain)
 
 
 def _values(column: pa.Array[Any], field: pa.Field[Any]) -> list[Any]:

@@ -79,8 +79,9 @@ def storage_of(spec: NodeSpec) -> NodeStorage:
 
 def _lines(conflict: Conflict) -> list[str]:
     decided = "open" if conflict.keep is None else f"{conflict.keep} stayed"
+    rival = f", rival {conflict.rival}" if conflict.rival else ""
     return [
-        f"{conflict.id}  {conflict.namespace} {conflict.key}  policy {conflict.policy}, {decided}",
+        f"{conflict.id}  {conflict.namespace} {conflict.key}{rival}  policy {conflict.policy}, {decided}",
         f"    ours    {conflict.ours or 'deleted'}",
         f"    theirs  {conflict.theirs or 'deleted'}  (message {conflict.lsn} of node {conflict.origin})",
     ]

@@ -3,6 +3,8 @@
 A message is in conflict with the row that it finds when another node wrote that row last, and the message's writer did
 not see it so: the message is older, or the row is not what it was when the message was made. Where both say the same
 there is no conflict.
+
+Neither can stay beside a row with another key that has what must be unique: such rows are rivals, of which one stays.
 """
 
 from __future__ import annotations
@@ -54,6 +56,10 @@ class Clash:
     """The key that the message takes its row away from, when that is another one."""
     ours: str | None
     theirs: str | None
+    is_newer: bool
+    """Whether the message is newer than the row."""
+    rival: str = ""
+    """The key of the row that is there, when that is another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +78,7 @@ class Conflict:
     theirs: str | None
     keep: Keep | None
     """Which of them stays; None while that is open."""
+    rival: str = ""
+    """The key of the row that it found, when that is another one."""
     id: int = 0
     """By which it is called; the store gives it."""

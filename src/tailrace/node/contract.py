@@ -47,6 +47,12 @@ class NodeWriter(Writer, Clearing, Protocol):
     def clashes(self, messages: Messages, judged: Judgement) -> Iterator[Clash]:
         """The messages that are in conflict with the rows that are there, in their order."""
 
+    def rivals(self, messages: Messages) -> Iterator[Clash]:
+        """The messages that cannot be written beside rows with other keys, which other nodes wrote, in their order."""
+
+    def drop_rival(self, conflict: Conflict) -> None:
+        """Delete the row that a message found; that is not noted as a change of the database's own."""
+
     def quarantine(self, found: Iterable[Conflict]) -> None:
         """Keep conflicts for people to see; those that are known stay as they are."""
 
@@ -56,7 +62,7 @@ class NodeWriter(Writer, Clearing, Protocol):
     def recalled(self, name: str) -> str | None:
         """What was kept under a name."""
 
-    def decision(self, origin: str, lsn: int) -> Keep | None:
+    def decision(self, conflict: Conflict) -> Keep | None:
         """What somebody has decided about a message in quarantine."""
 
 
@@ -106,6 +112,10 @@ class NodeStorage(Protocol):
 
     def resolve(self, conflict: Conflict, keep: Keep) -> None:
         """Make one of the rows the newest there is, as a change of this node's own."""
+
+    def give_way(self, conflicts: Collection[Conflict]) -> int:
+        """Delete the rivals of newer messages, as a change of this node's own, and keep the conflicts; says how many
+        rows were there."""
 
 
 @runtime_checkable

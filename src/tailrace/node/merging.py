@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -20,8 +20,10 @@ from tailrace.log.cursor import Cursor
 from tailrace.log.selection import EVERYTHING, SelectedFrame
 from tailrace.message import Lsn, Offset, Op
 from tailrace.namespace import RESERVED
-from tailrace.node.conflict import Clash, Conflict, Keep, Policies, Policy
+from tailrace.node.conflict import Conflict, Keep, Policies, Policy
 from tailrace.node.contract import Judgement, NodeStorage, NodeWriter
+from tailrace.node.quarantine import Undecided, decided, newer, stopped, told
+from tailrace.node.rivalry import GivesWay, Rivalry
 from tailrace.relay.limbo import Limbo, control_of, decode_limbo, encode_limbo
 from tailrace.relay.vclock import LOCAL
 
@@ -40,7 +42,14 @@ class Merger:
     """One database that is brought up to a journal."""
 
     def __init__(
-        self, storage: NodeStorage, journal: Journal, namespace: re.Pattern[str], start: Offset, policies: Policies
+        self,
+        storage: NodeStorage,
+        journal: Journal,
+        namespace: re.Pattern[str],
+        start: Offset,
+        policies: Policies,
+        *,
+        tells: bool,
     ) -> None:
         self.next_offset = start
         """Everything before is in the database."""
@@ -48,6 +57,8 @@ class Merger:
         """Everything before can go from the journal."""
         self._noted = start
         """What the database's own users wrote is noted up to here."""
+        self._tells = tells
+        """Whether other nodes hear of what is done here."""
         self._policies = policies
         self._storage = storage
         self._journal = journal
@@ -61,16 +72,24 @@ class Merger:
         if self.next_offset >= end:
             return 0
         try:
-            return self._merge(end, captured)
-        except _Undecided as stop:
+            return self._merge(end, captured, tells=self._tells)
+        except Undecided as stop:
             self._quarantine(stop.conflict)
             if stop.group > self.next_offset:
-                return self._merge(stop.group, captured)
-            raise _stopped(stop.conflict) from None
+                return self._merge(stop.group, captured, tells=self._tells)
+            raise stopped(stop.conflict) from None
+        except GivesWay as stop:
+            if stop.group > self.next_offset:
+                return self._merge(stop.group, captured, tells=self._tells)
+            if self._storage.give_way(stop.conflicts):
+                return None
+            return self._merge(end, captured, tells=False)  # they came with the same group, and are nowhere else
 
-    def _merge(self, end: Offset, captured: Position) -> int | None:
+    def _merge(self, end: Offset, captured: Position, *, tells: bool) -> int | None:
+        """`tells` says whether this node's own messages remove what lost against rivals."""
         count = 0
         size = 0
+        rivalry = Rivalry(self.put)
         with self._cursor(self.next_offset) as cursor, self._writing() as writer:
             if not writer.is_captured(captured):
                 return None
@@ -79,10 +98,13 @@ class Merger:
             for group in _groups(cursor.advance(end)):
                 try:
                     limbo, wanted = self._to_write(group, limbo)
-                    count += sum(self._write(writer, messages) for messages in self._unapplied(writer, wanted))
-                except _Undecided as stop:
+                    for messages in self._unapplied(writer, wanted):
+                        count += self._write(writer, messages, rivalry)
+                except Undecided as stop:
                     stop.group = group[0].head.offset
                     raise
+                if tells and rivalry.beaten:
+                    raise GivesWay(rivalry.beaten, group[0].head.offset)
                 size += sum(frame.head.body_bytes for frame in group)
                 if size >= _MERGE_BYTES:
                     break
@@ -90,6 +112,9 @@ class Merger:
                 return None
             if limbo != known:
                 writer.remember(LIMBO, encode_limbo(limbo))
+            if tells:
+                for lost in rivalry.lost:
+                    self._journal.append_local(lost)
             writer.commit(Offset(cursor.next_offset - 1))
             self.next_offset = cursor.next_offset
             self.needed_from = min([self.next_offset, *(each.offset for each in limbo.pending)])
@@ -147,13 +172,13 @@ class Merger:
             write(writer, pa.schema(list(messages.data.type)), messages)
         return len(messages)
 
-    def _write(self, writer: NodeWriter, messages: Messages) -> int:
+    def _write(self, writer: NodeWriter, messages: Messages, rivalry: Rivalry) -> int:
         """Write what the policy of the table lets through; says how many messages."""
         if not len(messages) or not messages.key:
             return self.put(writer, messages)
         policy = self._policies.of(messages.namespace)
         if messages.origin == self._journal.node:
-            return self._write_newer(writer, messages, writer.judge(messages))
+            return self._write_newer(writer, messages, writer.judge(messages), Policy.LAST_WRITE, rivalry)
         match policy:
             case Policy.RECEIVE_VIEW:
                 writer.note_versions(messages)
@@ -161,14 +186,14 @@ class Merger:
             case Policy.LAST_WRITE:
                 judged = writer.judge(messages)
                 found = list(writer.clashes(messages, judged))
-                keeps = [Keep.THEIRS if judged.is_newer[clash.at] else Keep.OURS for clash in found]
                 if found:
-                    told = [_told(messages, clash, policy, keep) for clash, keep in zip(found, keeps, strict=True)]
-                    writer.quarantine(told)
-                return self._write_newer(writer, messages, judged)
-        return self._write_unless_in_conflict(writer, messages, policy)
+                    writer.quarantine([told(messages, clash, policy, newer(clash)) for clash in found])
+                return self._write_newer(writer, messages, judged, policy, rivalry)
+        return self._write_unless_in_conflict(writer, messages, policy, rivalry)
 
-    def _write_unless_in_conflict(self, writer: NodeWriter, messages: Messages, policy: Policy) -> int:
+    def _write_unless_in_conflict(
+        self, writer: NodeWriter, messages: Messages, policy: Policy, rivalry: Rivalry
+    ) -> int:
         """Write what is in no conflict. About the others somebody decides, then or now; one that is left out did not
         happen here, so what its writer did next is judged anew."""
         count = 0
@@ -176,32 +201,32 @@ class Merger:
             judged = writer.judge(messages)
             clash = next(writer.clashes(messages, judged), None)
             if clash is None:
-                return count + self._write_newer(writer, messages, judged)
+                return count + self._write_newer(writer, messages, judged, policy, rivalry)
             good = messages.slice(0, clash.at)
             if len(good):
-                count += self._write_newer(writer, good, writer.judge(good))
-            conflict = _told(messages, clash, policy, None)
-            decision = writer.decision(conflict.origin, conflict.lsn)
-            if decision is None and policy is Policy.STOP:
-                raise _Undecided(conflict)
+                count += self._write_newer(writer, good, writer.judge(good), policy, rivalry)
+            conflict = told(messages, clash, policy, None)
+            decision = decided(writer, conflict)
             if decision is Keep.THEIRS:
-                count += self._write_decided(writer, messages.slice(clash.at, 1))
+                count += self._write_decided(writer, messages.slice(clash.at, 1), policy, rivalry)
             else:
                 writer.quarantine([conflict])
             messages = messages.slice(clash.at + 1, len(messages) - clash.at - 1)
         return count
 
-    def _write_decided(self, writer: NodeWriter, message: Messages) -> int:
+    def _write_decided(self, writer: NodeWriter, message: Messages, policy: Policy, rivalry: Rivalry) -> int:
         writer.note_versions(message, always=True)
-        return self.put(writer, message)
+        return rivalry.write(writer, message, policy)
 
-    def _write_newer(self, writer: NodeWriter, messages: Messages, judged: Judgement) -> int:
+    def _write_newer(
+        self, writer: NodeWriter, messages: Messages, judged: Judgement, policy: Policy, rivalry: Rivalry
+    ) -> int:
         """Write what is newer than what is there."""
         is_left = [move and may for move, may in zip(judged.is_move, judged.may_move, strict=True)]
         is_wanted = [newer or left for newer, left in zip(judged.is_newer, is_left, strict=True)]
         wanted = _settled(messages, judged).filter(pa.array(is_wanted, pa.bool_()))
         writer.note_versions(messages)
-        return self.put(writer, wanted)
+        return rivalry.write(writer, wanted, policy)
 
     def _unapplied(self, writer: NodeWriter, wanted: Iterable[_Wanted]) -> Iterator[Messages]:
         """What the database does not have yet."""
@@ -220,38 +245,6 @@ class Merger:
         head = frame.head
         is_ours = head.origin == LOCAL or head.namespace.startswith(RESERVED)
         return not is_ours and self._namespace.search(head.namespace) is not None
-
-
-class _Undecided(Exception):
-    """A conflict about which somebody must decide."""
-
-    def __init__(self, conflict: Conflict) -> None:
-        super().__init__(conflict.key)
-        self.conflict = conflict
-        self.group = Offset(0)
-        """Where the group begins that the message is in."""
-
-
-def _stopped(conflict: Conflict) -> TailraceError:
-    row = f"row {conflict.key} of {conflict.namespace}"
-    what = f"{row} was changed here and by message {conflict.lsn} of node {int(conflict.origin)}"
-    return TailraceError("relay.conflict", what, hint="tailrace conflict list, then tailrace conflict resolve")
-
-
-def _told(messages: Messages, clash: Clash, policy: Policy, keep: Keep | None) -> Conflict:
-    times: Any = messages.rows.column("timestamp").view(pa.int64())
-    return Conflict(
-        namespace=messages.namespace,
-        key=clash.key,
-        left_key=clash.left_key,
-        origin=str(messages.origin),
-        lsn=messages.rows.column("lsn")[clash.at].as_py(),
-        at_us=times[clash.at].as_py(),
-        policy=policy,
-        ours=clash.ours,
-        theirs=clash.theirs,
-        keep=keep,
-    )
 
 
 def _groups(frames: Iterator[SelectedFrame]) -> Iterator[list[SelectedFrame]]:

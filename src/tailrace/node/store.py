@@ -109,7 +109,7 @@ class Store:
             consumers.register(CONSUMER, exist_ok=True)
             self._session = ConsumerSession(consumers, CONSUMER)
             opening.callback(self._session.close)
-            self._merger = Merger(self.storage, journal, namespace, self._session.resume_offset, self._policies)
+            self._merger = self._merger_from(self._session.resume_offset)
             self._begin()
             self._closing = opening.pop_all()
 
@@ -142,13 +142,14 @@ class Store:
             return View(taken, vclock.advanced(self._journal.node, later[self._journal.node]), late)
 
     def _bring_up(self) -> tuple[Offset, Vclock]:
-        """Merge all there is; says where that ends, and the clock of all that is before."""
+        """Merge all there is, and what comes of it; says where that ends, and the clock of all that is before."""
+        node = self._journal.node
         for _ in range(_TRIES):
             self._capture(self._reader.position())
             end, vclock = self._journal.snapshot()
             while self._merger.next_offset < end and self._merge(end) is not None:
                 pass
-            if self._merger.next_offset >= end:
+            if self._merger.next_offset >= end and self._journal.snapshot()[1][node] == vclock[node]:
                 return end, vclock
         what = "the store cannot be brought up to the log: others write the same rows all the time"
         raise TailraceError("relay.loading", what, hint="it is tried again")
@@ -225,7 +226,7 @@ class Store:
 
     def try_out(self, batches: Iterable[Batch]) -> None:
         """See whether the database takes rows, without leaving any there."""
-        merger = Merger(self.storage, self._journal, self._namespace, self._journal.end, self._policies)
+        merger = self._merger_from(self._journal.end)
         writer = self.storage.open_unnoted()
         try:
             for batch in batches:
@@ -308,11 +309,15 @@ class Store:
                 check_contained(here, vclock)
                 count = self._fill(writer, batches, limbo, only)
                 writer.commit(Offset(max(0, end - 1)))
-                self._merger = Merger(self.storage, self._journal, self._namespace, end, self._policies)
+                self._merger = self._merger_from(end)
                 self._session.commit(max(0, end - 1))
                 self._install()
             return count
         raise TailraceError("relay.loading", "the store is written all the time", hint="it is tried again")
+
+    def _merger_from(self, start: Offset) -> Merger:
+        tells = not self._is_read_only
+        return Merger(self.storage, self._journal, self._namespace, start, self._policies, tells=tells)
 
     def _has_news(self, upto: Position) -> bool:
         pieces = self._reader.plan_changes(self._progress.position or {}, self._over(upto))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,12 +10,16 @@ import psycopg
 import pyarrow as pa
 from psycopg.sql import Identifier
 
+from tailrace.adaptor import resolving
 from tailrace.adaptor.clashes import Present, Row, plain_rows, row_of
 from tailrace.adaptor.postgres import sql, storesql, target, writesql
 from tailrace.adaptor.postgres.catalog import find_table
 from tailrace.adaptor.postgres.types import Kinds
+from tailrace.adaptor.postgres.versions import PostgresVersions
+from tailrace.adaptor.rivals import rivals
+from tailrace.deliver.messages import Messages
 from tailrace.errors import TailraceError
-from tailrace.node.conflict import Conflict, Keep, Policy
+from tailrace.node.conflict import Clash, Conflict, Keep, Policy
 
 SETTLED_MAX: Final = 10_000
 """So many of the conflicts that are settled are kept."""
@@ -60,10 +64,34 @@ class Rows:
         return {tuple(map(_text, (row[name] for name in self.key))): row for row in rows}
 
 
+def find_rivals(
+    connection: psycopg.Connection[Any],
+    kinds: Kinds,
+    key: tuple[str, ...],
+    uniques: Sequence[tuple[str, ...]],
+    messages: Messages,
+) -> Iterator[Clash]:
+    """The messages that cannot be written beside what a table has, as of now."""
+    schema, table = target.place_of(messages.namespace)
+    yield from rivals(
+        messages,
+        key,
+        uniques,
+        lambda columns: Rows(connection, kinds, schema, table, columns).look,
+        lambda keys: PostgresVersions(connection).find(messages.namespace, keys),
+    )
+
+
+def drop_rival(connection: psycopg.Connection[Any], kinds: Kinds, conflict: Conflict) -> int:
+    """Delete the row that a message found; says how many that are."""
+    rival = row_of(conflict.rival)
+    return _Table(Rows(connection, kinds, *target.place_of(conflict.namespace), tuple(rival))).delete(rival)
+
+
 def note(connection: psycopg.Connection[Any], conflicts: Iterable[Conflict]) -> None:
     """Keep conflicts; one that is known stays as it is."""
     rows = [
-        (c.namespace, c.key, c.left_key, c.origin, c.lsn, c.at_us, c.policy, c.ours, c.theirs, c.keep)
+        (c.namespace, c.key, c.left_key, c.origin, c.lsn, c.at_us, c.policy, c.ours, c.theirs, c.keep, c.rival)
         for c in conflicts
     ]
     with connection.cursor() as cursor:
@@ -71,9 +99,9 @@ def note(connection: psycopg.Connection[Any], conflicts: Iterable[Conflict]) -> 
     connection.execute(storesql.FORGET_CONFLICTS, (SETTLED_MAX,))
 
 
-def decision(connection: psycopg.Connection[Any], origin: str, lsn: int) -> Keep | None:
+def decision(connection: psycopg.Connection[Any], conflict: Conflict) -> Keep | None:
     """What somebody has decided about a message."""
-    found = connection.execute(storesql.DECISION, (origin, lsn)).fetchone()
+    found = connection.execute(storesql.DECISION, (conflict.origin, conflict.lsn, conflict.rival)).fetchone()
     return None if found is None or found[0] is None else Keep(found[0])
 
 
@@ -84,51 +112,41 @@ def all_conflicts(connection: psycopg.Connection[Any]) -> list[Conflict]:
 
 
 def resolve(connection: psycopg.Connection[Any], number: int, keep: Keep, kinds: Kinds) -> None:
-    """Decide. One of the rows becomes the newest there is: it is written once more, as a change of this database's own,
-    except where the message waits to be written itself."""
+    """Decide."""
     conflict = _conflict(connection.execute(storesql.ONE_CONFLICT, (number,)).fetchone())
     connection.execute(storesql.SETTLE, (keep, number))
-    if conflict.policy is Policy.STOP and conflict.keep is None and keep is Keep.THEIRS:
-        return
-    key, theirs = row_of(conflict.key), None if conflict.theirs is None else row_of(conflict.theirs)
-    schema, table = target.place_of(conflict.namespace)
-    there = Rows(connection, kinds, schema, table, tuple(key)).look([key])(key)
-    wanted = there if keep is Keep.OURS else theirs
-    place = _Table(connection, schema, table, tuple(key))
-    if wanted is not None:
-        place.put(wanted)
-    else:
-        if there is None and theirs is not None:
-            place.put(theirs)  # only what is there can be deleted
-        place.delete(key)
-    if keep is Keep.THEIRS and conflict.left_key is not None:
-        place.delete(row_of(conflict.left_key))
+    rows = Rows(connection, kinds, *target.place_of(conflict.namespace), tuple(row_of(conflict.key)))
+    resolving.resolve(conflict, keep, _Table(rows))
 
 
 class _Table:
     """A table as its users write it."""
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str, table: str, key: tuple[str, ...]) -> None:
-        found = target.find(connection, schema, table, key)
+    def __init__(self, rows: Rows) -> None:
+        found = target.find(rows.connection, rows.schema, rows.table, rows.key)
         if found is None:
-            raise TailraceError("destination.refused", f"there is no table {schema}.{table}", hint="make it again")
-        self._connection = connection
+            what = f"there is no table {rows.schema}.{rows.table}"
+            raise TailraceError("destination.refused", what, hint="make it again")
+        self._rows = rows
         self._columns = found.columns
-        self._place = Identifier(schema, table)
-        self._key = key
+        self._place = Identifier(rows.schema, rows.table)
+        self._key = rows.key
+
+    def found(self, key: Row) -> Row | None:
+        return self._rows.look([key])(key)
 
     def put(self, row: Row) -> None:
         named = {name: value for name, value in row.items() if not self._columns[name].is_generated}
         statement = writesql.insert_values(self._place, {n: self._columns[n].type_name for n in named}, self._key)
         self._execute(statement, named)
 
-    def delete(self, row: Row) -> None:
+    def delete(self, row: Row) -> int:
         named = {name: row[name] for name in self._key}
-        self._execute(writesql.delete_values(self._place, {n: self._columns[n].type_name for n in named}), named)
+        return self._execute(writesql.delete_values(self._place, {n: self._columns[n].type_name for n in named}), named)
 
-    def _execute(self, statement: Any, row: Row) -> None:
-        with psycopg.RawCursor(self._connection) as cursor:
-            cursor.execute(statement, [_text(value) for value in row.values()])
+    def _execute(self, statement: Any, row: Row) -> int:
+        with psycopg.RawCursor(self._rows.connection) as cursor:
+            return cursor.execute(statement, [_text(value) for value in row.values()]).rowcount
 
 
 def _text(value: Any) -> str | None:
@@ -143,6 +161,6 @@ def _text(value: Any) -> str | None:
 def _conflict(found: tuple[Any, ...] | None) -> Conflict:
     if found is None:
         raise TailraceError("input.invalid", "there is no conflict with this number", hint="tailrace conflict list")
-    number, namespace, key, left_key, origin, lsn, at_us, policy, ours, theirs, keep = found
+    number, namespace, key, left_key, origin, lsn, at_us, policy, ours, theirs, keep, rival = found
     kept = None if keep is None else Keep(keep)
-    return Conflict(namespace, key, left_key, origin, lsn, at_us, Policy(policy), ours, theirs, kept, number)
+    return Conflict(namespace, key, left_key, origin, lsn, at_us, Policy(policy), ours, theirs, kept, rival, number)

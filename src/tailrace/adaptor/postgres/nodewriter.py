@@ -13,13 +13,13 @@ from typing import Any
 
 import psycopg
 
-from tailrace.adaptor.clashes import clashes
+from tailrace.adaptor.clashes import clashes, row_of
 from tailrace.adaptor.postgres import conflicts, storesql, target
 from tailrace.adaptor.postgres.server import Server
 from tailrace.adaptor.postgres.types import Kinds
 from tailrace.adaptor.postgres.versions import PostgresVersions
 from tailrace.adaptor.postgres.writer import PostgresWriter
-from tailrace.adaptor.rowkeys import keys_of
+from tailrace.adaptor.rowkeys import key_text, keys_of
 from tailrace.adaptor.versions import Judgement, VersionRow
 from tailrace.deliver.contract import Target
 from tailrace.deliver.messages import Messages
@@ -56,6 +56,8 @@ class PostgresNodeWriter(PostgresWriter):
         self._collides = collides
         self._kinds = kinds
         self._touched: dict[str, set[str]] = {}
+        self._uniques: dict[str, list[tuple[str, ...]]] = {}
+        """By namespace: the columns that rows with different keys must not share the values of."""
 
     def applied_last(self) -> Offset | None:
         with self._server.errors():
@@ -118,13 +120,30 @@ class PostgresNodeWriter(PostgresWriter):
             rows = conflicts.Rows(self._begin(), self._kinds(), *target.place_of(messages.namespace), key)
             yield from clashes(messages, judged, key, rows.look)
 
+    def rivals(self, messages: Messages) -> Iterator[Clash]:
+        namespace = messages.namespace
+        key = self.key_of(namespace, messages.key)
+        with self._server.errors():
+            connection = self._begin()
+            if namespace not in self._uniques:
+                found = target.uniques(connection, *target.place_of(namespace))
+                self._uniques[namespace] = [columns for columns in found if set(columns) != set(key)]
+            if self._uniques[namespace]:
+                self._flush()
+                yield from conflicts.find_rivals(connection, self._kinds(), key, self._uniques[namespace], messages)
+
+    def drop_rival(self, conflict: Conflict) -> None:
+        with self._server.errors():
+            conflicts.drop_rival(self._begin(), self._kinds(), conflict)
+        self._touched.setdefault(conflict.namespace, set()).add(key_text(row_of(conflict.rival).values()))
+
     def quarantine(self, found: Iterable[Conflict]) -> None:
         with self._server.errors():
             conflicts.note(self._begin(), found)
 
-    def decision(self, origin: str, lsn: int) -> Keep | None:
+    def decision(self, conflict: Conflict) -> Keep | None:
         with self._server.errors():
-            return conflicts.decision(self._begin(), origin, lsn)
+            return conflicts.decision(self._begin(), conflict)
 
     def remember(self, name: str, text: str) -> None:
         with self._server.errors():

@@ -13,7 +13,7 @@ import psycopg
 
 from tailrace.adaptor.postgres import sql, storesql
 from tailrace.adaptor.postgres.catalog import TableInfo, all_tables, load_kinds
-from tailrace.adaptor.postgres.conflicts import all_conflicts, resolve
+from tailrace.adaptor.postgres.conflicts import all_conflicts, drop_rival, note, resolve
 from tailrace.adaptor.postgres.copying import is_gone, view_lost
 from tailrace.adaptor.postgres.nodewriter import PostgresNodeWriter, Touched
 from tailrace.adaptor.postgres.origin import take_origin
@@ -108,6 +108,14 @@ class PostgresStorage:
     def resolve(self, conflict: Conflict, keep: Keep) -> None:
         with self.server.session() as connection, connection.transaction():
             resolve(connection, conflict.id, keep, load_kinds(connection, Choices()))
+
+    def give_way(self, conflicts: Collection[Conflict]) -> int:
+        with self.server.session() as connection, connection.transaction():
+            connection.execute(storesql.IS_NODE)
+            connection.execute(sql.lock_timeout(_LOCK_MS))
+            note(connection, conflicts)
+            kinds = load_kinds(connection, Choices())
+            return sum(drop_rival(connection, kinds, each) for each in conflicts)
 
     def forbid_untold(self, namespaces: Collection[str]) -> None:
         """`TRUNCATE` is refused: its rows are told nowhere, so other nodes would keep them."""

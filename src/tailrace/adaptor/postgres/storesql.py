@@ -17,7 +17,7 @@ PREPARE_STORE: Final = (
     "CREATE TABLE IF NOT EXISTS tailrace.tailrace_conflict ("
     "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, namespace text NOT NULL, key text NOT NULL, left_key text, "
     "origin text NOT NULL, lsn bigint NOT NULL, at bigint NOT NULL, policy text NOT NULL, ours text, theirs text, "
-    "keep text, UNIQUE (origin, lsn))",
+    "keep text, rival text NOT NULL, UNIQUE (origin, lsn, rival))",
     "CREATE TABLE IF NOT EXISTS tailrace.tailrace_node (name text PRIMARY KEY, value text NOT NULL)",
 )
 FIND_VERSIONS: Final = """
@@ -45,14 +45,14 @@ RECALL: Final = "SELECT value FROM tailrace.tailrace_node WHERE name = %s"
 
 NOTE_CONFLICT: Final = """
     INSERT INTO tailrace.tailrace_conflict
-        (namespace, key, left_key, origin, lsn, at, policy, ours, theirs, keep)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (origin, lsn) DO NOTHING
+        (namespace, key, left_key, origin, lsn, at, policy, ours, theirs, keep, rival)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (origin, lsn, rival) DO NOTHING
 """
 FORGET_CONFLICTS: Final = """
     DELETE FROM tailrace.tailrace_conflict
     WHERE keep IS NOT NULL AND id <= (SELECT max(id) FROM tailrace.tailrace_conflict) - %s
 """
-DECISION: Final = "SELECT keep FROM tailrace.tailrace_conflict WHERE origin = %s AND lsn = %s"
+DECISION: Final = "SELECT keep FROM tailrace.tailrace_conflict WHERE origin = %s AND lsn = %s AND rival = %s"
 HAS_CONFLICTS: Final = "SELECT to_regclass('tailrace.tailrace_conflict') IS NOT NULL"
 ALL_CONFLICTS: Final = "SELECT * FROM tailrace.tailrace_conflict ORDER BY id"
 ONE_CONFLICT: Final = "SELECT * FROM tailrace.tailrace_conflict WHERE id = %s"

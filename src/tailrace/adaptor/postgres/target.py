@@ -99,12 +99,16 @@ def extend(connection: psycopg.Connection[Any], found: Destination, fields: pa.S
             connection.execute(writesql.widen_column(found.schema, found.table, field.name, wide))
 
 
+def uniques(connection: psycopg.Connection[Any], schema: str, table: str) -> list[tuple[str, ...]]:
+    """The columns of each unique index."""
+    return [tuple(columns) for (columns,) in connection.execute(writesql.UNIQUES, (schema, table))]
+
+
 def check_key(connection: psycopg.Connection[Any], found: Destination, namespace: str) -> None:
     """Refuse a table in which the key identifies nothing."""
     if found.is_view or not found.key:
         return
-    uniques = connection.execute(writesql.UNIQUES, (found.schema, found.table)).fetchall()
-    if any(set(columns) == set(found.key) for (columns,) in uniques):
+    if any(set(columns) == set(found.key) for columns in uniques(connection, found.schema, found.table)):
         return
     cure = writesql.add_unique(found.schema, found.table, found.key).as_string()
     raise no_unique_key(found.name, found.key, namespace, cure)

@@ -43,7 +43,8 @@ UNIQUES: Final = """
     JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
     CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-    WHERE n.nspname = %s AND c.relname = %s AND i.indisunique AND i.indpred IS NULL AND k.place <= i.indnkeyatts
+    WHERE n.nspname = %s AND c.relname = %s AND i.indisunique AND i.indpred IS NULL
+      AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
     GROUP BY i.indexrelid
 """
 IS_TYPE: Final = "SELECT to_regtype(%s) IS NOT NULL"

@@ -9,7 +9,7 @@ from typing import Final
 
 from tailrace.adaptor.sqlite import gate
 from tailrace.adaptor.sqlite.catalog import find_table
-from tailrace.adaptor.sqlite.conflicts import all_conflicts, resolve
+from tailrace.adaptor.sqlite.conflicts import all_conflicts, drop_rival, note, resolve
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
 from tailrace.adaptor.sqlite.versions import all_versions
@@ -82,6 +82,17 @@ class SqliteStorage:
     def resolve(self, conflict: Conflict, keep: Keep) -> None:
         with self.database.writing() as connection:
             resolve(connection, conflict.id, keep, table_name(conflict.namespace))
+
+    def give_way(self, conflicts: Collection[Conflict]) -> int:
+        with self.database.writing() as connection:
+            is_gated = gate.is_closed(connection)
+            if is_gated:
+                gate.open_again(connection)
+            note(connection, conflicts)
+            dropped = sum(drop_rival(connection, table_name(each.namespace), each) for each in conflicts)
+            if is_gated:
+                gate.set_closed(connection, True)
+        return dropped
 
     def view(self, directory: str) -> SqliteView:
         path = os.path.join(directory, _VIEW_NAME)

@@ -31,11 +31,11 @@ class Trigger:
         return sql.trigger(self.name, self.event, table, self.statements)
 
 
-def uniques_of(connection: sqlite3.Connection, table: TableInfo) -> list[Unique]:
+def uniques_of(connection: sqlite3.Connection, table: TableInfo, *, with_partial: bool = True) -> list[Unique]:
     """The unique indexes by which a new row can replace one with another key; not those on expressions."""
-    query = 'SELECT name FROM pragma_index_list(?, ?) WHERE "unique" ORDER BY name'
+    query = 'SELECT name FROM pragma_index_list(?, ?) WHERE "unique" AND partial <= ? ORDER BY name'
     found: list[Unique] = []
-    for (index,) in connection.execute(query, (table.name, SCHEMA)).fetchall():
+    for (index,) in connection.execute(query, (table.name, SCHEMA, with_partial)).fetchall():
         parts = "SELECT name, coll FROM pragma_index_xinfo(?, ?) WHERE key ORDER BY seqno"
         columns: Unique = tuple(connection.execute(parts, (index, SCHEMA)).fetchall())
         names = {name for name, _ in columns}

@@ -160,13 +160,22 @@ class SqliteWriter:
         with self._database.errors():
             yield from conflicts.find_clashes(self._begin(), table_name(namespace), key, messages, judged)
 
+    def rivals(self, messages: Messages) -> Iterator[Clash]:
+        key = self._keys.get(messages.namespace, messages.key)
+        with self._database.errors():
+            yield from conflicts.find_rivals(self._begin(), table_name(messages.namespace), key, messages)
+
+    def drop_rival(self, conflict: Conflict) -> None:
+        with self._database.errors():
+            conflicts.drop_rival(self._begin(), table_name(conflict.namespace), conflict)
+
     def quarantine(self, found: Iterable[Conflict]) -> None:
         with self._database.errors():
             conflicts.note(self._begin(), found)
 
-    def decision(self, origin: str, lsn: int) -> Keep | None:
+    def decision(self, conflict: Conflict) -> Keep | None:
         with self._database.errors():
-            return conflicts.decision(self._begin(), origin, lsn)
+            return conflicts.decision(self._begin(), conflict)
 
     def remember(self, name: str, text: str) -> None:
         connection = self._begin()
@@ -284,8 +293,22 @@ def table_name(namespace: str) -> str:
 
 
 def _apply(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
-    """Write the last state of every key: 1. what is gone, 2. what is there."""
+    """Write the last state of every key. Where these states collide on the way, every change in its order."""
     refuse_without_key(messages, destination.key)
+    connection.execute("SAVEPOINT apply")
+    try:
+        _write_outcome(connection, destination, messages)
+    except sqlite3.IntegrityError:
+        if len(messages) == 1:
+            raise
+        connection.execute("ROLLBACK TO apply")
+        for at in range(len(messages)):
+            _write_outcome(connection, destination, messages.slice(at, 1))
+    connection.execute("RELEASE apply")
+
+
+def _write_outcome(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
+    """1. What is gone, 2. what is there."""
     result = outcome(messages, destination.key, as_json)
     gone = [bindable(column, field) for column, field in result.gone]
     connection.executemany(sql.delete(destination.delete_from, destination.key), list(zip(*gone, strict=True)))
