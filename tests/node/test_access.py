@@ -133,6 +133,10 @@ def test_changes_that_make_no_sense(stack: ExitStack, tmp_path: Path, tailrace: 
         outcome = tailrace("node", "commit", a.file, changes)
         assert (outcome.status, said in outcome.err) == (2, True), outcome.err
         assert SECRET not in outcome.err
+    changes.write_text('{"op": "insert", "namespace": "main.t", "data": {"id": 1}}')
+    for option in (("--timeout", "0s"), ("--timeout", "2h"), ("--timeout", "soon"), ("--acks", "20000")):
+        outcome = tailrace("node", "commit", a.file, changes, *option)
+        assert (outcome.status, "input.invalid" in outcome.err) == (2, True), outcome.err
     assert a.rows() == []
     assert SECRET not in a.said()
 

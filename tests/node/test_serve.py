@@ -16,6 +16,8 @@ from typing import Any, Self
 
 import pytest
 
+from tailrace.adaptor.relay.options import RelayReaderOptions
+from tailrace.errors import TailraceError
 from tests.cli.conftest import Tailrace, tailrace
 from tests.relay.nodes import wait_for
 from tests.servers import certificate as certificates
@@ -192,6 +194,16 @@ def test_encrypted(stack: ExitStack, tmp_path: Path, is_mutual: bool) -> None:
     sources = sources.replace('"${TOKEN}"', f'"${{TOKEN}}", ca: {server.path}{shown}')
     b = stack.enter_context(NodeProcess(tmp_path, "b", f"{head}sources:{sources}"))
     b.follows("a")
+    files = {"ca": server.path, **({"certificate": client.path, "key": client.key} if is_mutual else {})}
+    asked = {"address": f"127.0.0.1:{first}", "token": SECRET, "consumer": "p"}
+    options = RelayReaderOptions.model_validate({**asked, **{name: str(path) for name, path in files.items()}})
+    with closing(options.open()) as reader:
+        assert [table.namespace for table in reader.tables()] == ["main.t"], "a pipeline reads it, too"
+    unknown = {"ca": str(client.path)} if not is_mutual else {"ca": str(server.path)}
+    with closing(RelayReaderOptions.model_validate({**asked, **unknown}).open()) as reader:
+        with pytest.raises(TailraceError) as caught:
+            reader.tables()
+        assert caught.value.code == "source.unreachable"
 
 
 @pytest.mark.parametrize(

@@ -49,16 +49,18 @@ def commit(
     ],
     *,
     acks: Annotated[int | None, typer.Option(min=0, help="So many other nodes must have it.")] = None,
-    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0.001, help="In seconds.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="How long they may take, such as 500ms or 5s.")] = None,
 ) -> None:
     """Commit a transaction through a running node that leads: it happens at enough nodes or not at all."""
-    from tailrace.node.calling import call, read_changes
+    from tailrace.node.calling import call, commit_of, read_changes
     from tailrace.node.load import load_node
     from tailrace.relay.flight import Call
-    from tailrace.relay.request import Commit, Committed
+    from tailrace.relay.request import Committed
+    from tailrace.units import parse_seconds
 
+    timeout_s = None if timeout is None else parse_seconds(timeout)
     spec = load_node(file)
-    request = Commit(changes=read_changes(changes), acks=acks, timeout_s=timeout_s)
+    request = commit_of(read_changes(changes), acks, timeout_s)
     answer = Committed.read(call(spec, Call.COMMIT, request))
     print(f"committed with lsn {answer.lsn}")
 

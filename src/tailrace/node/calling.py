@@ -13,7 +13,7 @@ from tailrace.node.form import NodeSpec
 from tailrace.relay.flight import Call, ask
 from tailrace.relay.paper import BYTES_MAX, Paper
 from tailrace.relay.pem import read_pem
-from tailrace.relay.request import Change
+from tailrace.relay.request import Change, Commit
 
 if TYPE_CHECKING:
     from tailrace.node.form import NodeForm
@@ -63,6 +63,16 @@ def read_changes(path: str) -> list[Change]:
     if not made:
         raise TailraceError("input.invalid", f"{path} has no changes", hint="write one a line")
     return made
+
+
+def commit_of(changes: list[Change], acks: int | None, timeout_s: float | None) -> Commit:
+    """What asks for a transaction."""
+    try:
+        return Commit(changes=changes, acks=acks, timeout_s=timeout_s)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        name = str(first["loc"][0]).removesuffix("_s")
+        raise TailraceError("input.invalid", f"{name}: {first['msg']}", hint="correct the value") from error
 
 
 def _client(form: NodeForm) -> fl.FlightClient:
