@@ -132,6 +132,35 @@ def converge(directory: Path, server: PostgresServer, seconds: float, seed: int)
                 assert sorted(numbers) == list(range(min(numbers), min(numbers) + len(numbers)))
 
 
+def test_a_server_that_is_away_when_the_node_starts(tmp_path: Path, server: PostgresServer) -> None:
+    (port,) = free_ports(1)
+    file = node_file("b", port, {}, founder="true", quorum="0")
+    with PgNodeProcess(tmp_path, "b", file, server) as node:
+        wait_for((tmp_path / "b" / "status.json").exists, 60)
+        node.run("INSERT INTO t VALUES (1, 'before')")
+        wait_for(lambda: versions(node) != [], 60)
+        node.end(signal.SIGKILL)
+        server.stop()
+        node.start()
+        wait_for(lambda: "the store is waited for" in node.said(), 60)
+        server.start()
+        wait_for(lambda: node.said().count("listens at port") == 2, 60)
+        node.run("INSERT INTO t VALUES (2, 'after')")
+        wait_for(lambda: len(versions(node)) == 2, 60)
+        assert node.end(signal.SIGTERM) == 0
+
+
+def test_a_node_that_waits_for_its_server_can_be_ended(tmp_path: Path, server: PostgresServer) -> None:
+    (port,) = free_ports(1)
+    with PgNodeProcess(tmp_path, "b", node_file("b", port, {}, founder="true"), server) as node:
+        wait_for((tmp_path / "b" / "status.json").exists, 60)
+        assert node.end(signal.SIGTERM) == 0
+        server.stop()
+        node.start()
+        wait_for(lambda: "the store is waited for" in node.said(), 60)
+        assert node.end(signal.SIGTERM) == 3, "it says that the server was not there"
+
+
 @pytest.mark.crash
 @pytest.mark.long
 def test_a_few_kills(tmp_path: Path, server: PostgresServer) -> None:

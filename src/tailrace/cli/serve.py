@@ -27,7 +27,7 @@ def serve(file: NodeArgument) -> None:
         print(printable(text), file=sys.stderr, flush=True)
 
     shutdown = Shutdown()
-    with shutdown.listening(say, _CLOSING_S), Node(spec, say) as node:
+    with shutdown.listening(say, _CLOSING_S), Node(spec, say, shutdown.asked) as node:
         cluster = node.identity.cluster or "no cluster yet"
         say(f"node {spec.form.node} ({node.identity.node}) of {cluster} listens at port {node.port}")
         while True:

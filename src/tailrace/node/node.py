@@ -44,12 +44,15 @@ POLL_S: Final = 0.05
 """How often the store is looked at for changes of its own."""
 _AGAIN_S: Final = 1.0
 _SWEEP_S: Final = 30.0
+_AWAY: Final = ("source.unreachable", "destination.unreachable")
 
 
 class Node:
     """`with Node(spec, report) as node`: everything runs until the end of the block."""
 
-    def __init__(self, spec: NodeSpec, report: Callable[[str], None]) -> None:
+    def __init__(self, spec: NodeSpec, report: Callable[[str], None], ending: threading.Event | None = None) -> None:
+        """`ending` is set by whoever wants it to end while it still waits for its store."""
+        self._ending = ending or threading.Event()
         self._spec = spec
         self._report = report
         self._closing = ExitStack()
@@ -137,7 +140,7 @@ class Node:
         log_path = os.path.join(form.data, "log")
         log = opening.enter_context(CommitLog.open(log_path, LogConfig(segment_bytes=form.segment_bytes)))
         self._journal = Journal(log, identity.node)
-        self._store = self._open_store(opening)
+        self._store = self._await_store(opening)
         self._retaining = Retaining(self._journal, form.retention, self._report, has_store=self._store is not None)
         opening.callback(self._retaining.close)
         self._consumers = Consumers(log_path)
@@ -184,6 +187,18 @@ class Node:
         copies = Copies(store, os.path.join(self._spec.form.data, "copies"))
         opening.callback(copies.close)
         return Readings(self._journal, self._service.consumers, self._service.holds, store, copies)
+
+    def _await_store(self, opening: ExitStack) -> Store | None:
+        """A database that is away for a while is waited for, if the node has had it before."""
+        while True:
+            try:
+                return self._open_store(opening)
+            except TailraceError as error:
+                if error.code not in _AWAY or not self._journal.end:
+                    raise
+                self._tell_once("store", f"the store is waited for: {error}")
+                if self._ending.wait(_AGAIN_S):
+                    raise
 
     def _open_store(self, opening: ExitStack) -> Store | None:
         spec = self._spec.store
