@@ -84,12 +84,13 @@ class ActiveSegment:
             return
         self._queue_frame(*self._held, closes_group=True, batch_ids=batch_ids)
         self._held = None
-        self._write_queue()
-        self._write_index()
-        for located in self._group:
-            self.contents.note(located)
-        self._group.clear()
-        self.end = End(self._written, self._group_end)
+        self._end_group()
+
+    def copy(self, frame: Located, raw: ReadableBuffer) -> None:
+        """One more frame, exactly as another log has it at this place. The group that it closes is written."""
+        self._queue_placed(frame, raw)
+        if frame.head.closes_group:
+            self._end_group()
 
     def abandon_group(self) -> None:
         """Take back what was written of a group that did not come to its end."""
@@ -119,12 +120,23 @@ class ActiveSegment:
         placed, encoded = place_head(
             head, offset=self._group_end, closes_group=closes_group, batch_ids=batch_ids, durable=self.durable
         )
-        self._group.append(Located(self._written + self._queued_bytes, placed))
-        self._group_end = placed.end
-        self._queue += (encoded, body)
-        self._queued_bytes += placed.frame_bytes
+        self._queue_placed(Located(self._written + self._queued_bytes, placed), encoded, body)
+
+    def _queue_placed(self, frame: Located, *parts: ReadableBuffer) -> None:
+        self._group.append(frame)
+        self._group_end = frame.head.end
+        self._queue += parts
+        self._queued_bytes += frame.head.frame_bytes
         if self._queued_bytes >= _WRITE_BYTES:
             self._write_queue()
+
+    def _end_group(self) -> None:
+        self._write_queue()
+        self._write_index()
+        for located in self._group:
+            self.contents.note(located)
+        self._group.clear()
+        self.end = End(self._written, self._group_end)
 
     def _write_index(self) -> None:
         latest = self.index.latest

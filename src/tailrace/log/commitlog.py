@@ -26,6 +26,7 @@ from tailrace.log.head import HeadWriter, LogHead, read_head
 from tailrace.log.lock import WRITER_LOCK_NAME, Lock, LockHeld
 from tailrace.log.segment import Segment, list_segments
 from tailrace.log.staging import Staged, Staging
+from tailrace.log.standing import check_own
 from tailrace.message import Message, Mode, Offset
 from tailrace.namespace import check_file_name
 
@@ -126,7 +127,7 @@ class CommitLog:
     @classmethod
     def open(
         cls, directory: str | os.PathLike[str], config: LogConfig | None = None, *, disk: Disk | None = None
-    ) -> CommitLog:
+    ) -> Self:
         """Open a log for writing, creating it when it is not there. `report` says what recovery found and did."""
         path = os.path.abspath(directory)
         disk = disk or Disk()
@@ -134,13 +135,14 @@ class CommitLog:
         with disk_errors("opening the log", path):
             if not os.path.isdir(path) or not list_segments(path):
                 disk.make_directory(path)
+            cls._check_standing(path)
             try:
                 report = recovery.Report(previous_writer=lock.acquire())
             except LockHeld as held:
                 what = f"the log is being written by {held}"
                 raise TailraceError("log.locked", what, place=Place(path), hint="stop that writer first") from None
             try:
-                active = _open_active(disk, path, report)
+                active = cls._recover(disk, path, report)
                 report.taken_back = Consumers(path, disk=disk).take_back(active.next_offset)
                 log = cls(path, config or LogConfig(), disk, lock, active, report)
                 log.staging.sweep(log._batches, report)
@@ -148,6 +150,14 @@ class CommitLog:
                 lock.abandon()
                 raise
         return log
+
+    @classmethod
+    def _check_standing(cls, directory: str) -> None:
+        check_own(directory)
+
+    @classmethod
+    def _recover(cls, disk: Disk, directory: str, report: recovery.Report) -> ActiveSegment:
+        return open_active(disk, directory, report)
 
     def __enter__(self) -> Self:
         return self
@@ -402,7 +412,8 @@ class CommitLog:
         return self._known_batches
 
 
-def _open_active(disk: Disk, directory: str, report: recovery.Report) -> ActiveSegment:
+def open_active(disk: Disk, directory: str, report: recovery.Report) -> ActiveSegment:
+    """The last segment, ready to grow."""
     recovery.remove_drafts(disk, directory, report)
     bases, head = list_segments(directory), read_head(directory)
     recovery.check_last(directory, bases, head)

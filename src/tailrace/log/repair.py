@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Final
 
 from tailrace.errors import TailraceError
-from tailrace.limits import MIB
-from tailrace.log import audit, contents, index, recovery
+from tailrace.log import audit, recovery
+from tailrace.log.cutting import set_aside
 from tailrace.log.disk import Disk, disk_errors
-from tailrace.log.head import LogHead, head_path, read_head
+from tailrace.log.head import LogHead, read_head
 from tailrace.log.lock import WRITER_LOCK_NAME, Lock, LockHeld
 from tailrace.log.maintenance import maintaining
-from tailrace.log.segment import Segment, segment_name
+from tailrace.log.segment import Segment
 from tailrace.log.view import LogView
 from tailrace.message import Offset
-
-_COPY_BYTES: Final = 4 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +66,10 @@ def _problem(
 
 
 def cut(directory: str | os.PathLike[str], damage: Damage, *, reason: str, disk: Disk | None = None) -> str:
-    """Move everything from the damage on into a directory beside the segments, and return its path.
-
-    1. Copy the damaged rest. 2. Move later segments. 3. Cut the damaged one. A crash in between leaves a log that is
-    still damaged, and repair can be run again.
-    """
+    """Move everything from the damage on into a directory beside the segments, and return its path. A crash in between
+    leaves a log that is still damaged, and repair can be run again."""
     disk = disk or Disk()
     path = os.path.abspath(directory)
-    aside = os.path.join(path, f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     writer = Lock(os.path.join(path, WRITER_LOCK_NAME))
     try:
         writer.acquire()
@@ -87,42 +79,13 @@ def cut(directory: str | os.PathLike[str], damage: Damage, *, reason: str, disk:
         ) from None
     try:
         with maintaining(path), disk_errors("mending the log", path):
-            disk.make_directory(aside)
-            with Segment(path, damage.base) as segment:
-                _copy(
-                    disk, segment, damage.position, os.path.join(aside, f"{segment.name}.from-byte-{damage.position}")
-                )
-                for base in LogView(path).bases():
-                    if base > damage.base:
-                        disk.rename(os.path.join(path, segment_name(base)), os.path.join(aside, segment_name(base)))
-                disk.sync_directory(aside)
-                fd = disk.open(segment.path)
-                try:
-                    disk.truncate(fd, damage.position)
-                    disk.sync(fd)
-                finally:
-                    disk.close(fd)
-                stale = (contents.contents_path(segment.path), index.index_path(segment.path), head_path(path))
-            for file in stale:
-                if os.path.lexists(file):
-                    disk.remove(file)
-            disk.sync_directory(path)
+            aside = set_aside(disk, path, damage.base, damage.position, "damaged")
             audit.record(
                 disk, path, "repair", "", offset=damage.next_offset, lost_bytes=damage.lost_bytes, reason=reason
             )
     finally:
         writer.release()
     return aside
-
-
-def _copy(disk: Disk, segment: Segment, start: int, path: str) -> None:
-    fd = disk.create(path)
-    try:
-        for at in range(start, segment.size(), _COPY_BYTES):
-            disk.write(fd, [segment.bytes_at(at, _COPY_BYTES)], at - start)
-        disk.sync(fd)
-    finally:
-        disk.close(fd)
 
 
 def _size(directory: str, base: Offset) -> int:

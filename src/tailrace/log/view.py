@@ -162,6 +162,8 @@ class LogView:
             if segment.size() < head.published:  # sealed and compacted since the head was read
                 return self.contents(segment)
             known = self._active if self._active and self._active[0] == segment.base else None
+            if known is not None and known[1].segment_bytes > head.published:
+                known = None  # it was cut
             found = known[1] if known else Contents(end=segment.base)
             for located in segment.heads(found.segment_bytes, head.published):
                 found.note(located)

@@ -91,7 +91,7 @@ class RelayServer(fl.FlightServerBase):
     ) -> None:
         """`operator` is what operators must say, and what they can ask then."""
         known = {**tokens, **({} if operator is None else {_OPERATOR: operator[0]})}
-        super().__init__(location, middleware={"peer": _WhoAsks(known)}, **tls)
+        super().__init__(location, middleware={"peer": WhoAsks(known)}, **tls)
         self._service = service
         self._serves_nobody = not tokens
         self._operations = None if operator is None else operator[1]
@@ -177,18 +177,27 @@ class RelayServer(fl.FlightServerBase):
         return self._operations.promote() if call == Call.PROMOTE else self._operations.commit(Commit.read(said))
 
     def _check_peer(self, context: fl.ServerCallContext) -> str:
-        found: Any = context.get_middleware("peer")
-        if found is None or found.name is None:
-            if self._serves_nobody:
-                what = "this node serves its log to nobody"
-                raise TailraceError("relay.no_log", what, hint="name peers in its `tokens`, or follow another node")
-            what = "the peer has no token, or a wrong one"
-            raise TailraceError("relay.no_rights", what, hint="give it a token of this node's `tokens`")
-        name: str = found.name
-        return name
+        try:
+            return caller(context)
+        except TailraceError:
+            if not self._serves_nobody:
+                raise
+            what = "this node serves its log to nobody"
+            hint = "name peers in its `tokens`, or follow another node"
+            raise TailraceError("relay.no_log", what, hint=hint) from None
 
 
-class _WhoAsks(fl.ServerMiddlewareFactory):
+def caller(context: fl.ServerCallContext) -> str:
+    """Who asks, as its token says; whoever has none is refused."""
+    found: Any = context.get_middleware("peer")
+    if found is None or found.name is None:
+        what = "the peer has no token, or a wrong one"
+        raise TailraceError("relay.no_rights", what, hint="give it a token of this node's `tokens`")
+    name: str = found.name
+    return name
+
+
+class WhoAsks(fl.ServerMiddlewareFactory):
     """Finds out which peer asks, by its token. Whether it may is for the call to say."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:

@@ -1,0 +1,1 @@
+"""Byte-identical copies of a log, in tiers that a registry places."""

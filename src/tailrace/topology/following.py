@@ -1,0 +1,112 @@
+"""Following: one connection of a copy to a source, from the question what it has to the last byte that comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from tailrace.errors import TailraceError
+from tailrace.limits import MIB
+from tailrace.log.standing import standing_of
+from tailrace.message import Offset
+from tailrace.relay.applier import Source
+from tailrace.relay.flight import SILENCE, ask, options, our_errors
+from tailrace.relay.paper import Paper
+from tailrace.relay.watchdog import Watchdog
+from tailrace.topology.copied import CopiedLog, Spot
+from tailrace.topology.framing import Framing
+from tailrace.topology.matching import Meeting, meet
+from tailrace.topology.request import Call, Extent, Keep, Matched, Piece, Pull
+
+CONNECT_S: Final = 10.0
+_SYNC_BYTES: Final = 64 * MIB
+"""While much comes it is synced so often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How far a copy is after something came."""
+
+    next_offset: Offset
+    """Of the copy, durably."""
+    source_offset: Offset
+    behind_bytes: int
+    came_bytes: int
+
+
+class Following:
+    """`with Following(source, name) as following`: one client, used by one thread."""
+
+    def __init__(self, source: Source, name: str, *, beat_s: float) -> None:
+        self.source = source
+        self._name = name
+        self._silence_s = SILENCE * beat_s
+        self._client: fl.FlightClient = source.client()
+
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def extent(self) -> Extent:
+        """What the source has."""
+        return Extent.read(self._ask(Call.EXTENT, Paper()))
+
+    def meet(self, log: CopiedLog, extent: Extent, max_rollback: int) -> Meeting | None:
+        """Where the copy goes on; None when the source does not have that any more."""
+        mine = standing_of(log.directory).generation
+        if extent.generation < mine:
+            what = f"the source is of generation {extent.generation}, this copy has seen generation {mine}"
+            hint = "follow the log that was promoted; the source is to become a copy of it"
+            raise TailraceError("topology.older", what, hint=hint)
+        return meet(log, extent, lambda asked: Matched.read(self._ask(Call.MATCH, asked)), max_rollback)
+
+    def keep(self, offset: Offset) -> None:
+        """The source keeps its log from here on."""
+        ask(self._client, Call.KEEP, Keep(name=self._name, offset=offset), self.source.token, CONNECT_S)
+
+    def pull(self, log: CopiedLog, extent: Extent, *, waits: bool, is_over: Callable[[], bool]) -> Iterator[Arrival]:
+        """Write what comes into the copy; says each time how far it is."""
+        log.forget_rest()
+        framing = Framing(log.spot, log.next_offset)
+        unsynced = 0
+        for piece, raw in self._pieces(log.spot, extent.log, waits=waits):
+            if raw:
+                log.copy(Offset(piece.base), framing.frames(Spot(Offset(piece.base), piece.position), raw))
+                unsynced += len(raw)
+            if unsynced >= _SYNC_BYTES or not piece.behind_bytes:
+                log.sync()
+                unsynced = 0
+            yield Arrival(log.durable_offset, Offset(piece.next_offset), piece.behind_bytes, len(raw))
+            if is_over():
+                return
+
+    def _pieces(self, spot: Spot, log_id: str, *, waits: bool) -> Iterator[tuple[Piece, bytes]]:
+        wish = Pull(name=self._name, log=log_id, base=spot.base, position=spot.position, waits=waits)
+        with our_errors():
+            reader = self._client.do_get(fl.Ticket(wish.packed()), options(self.source.token))
+            with Watchdog(reader.cancel, self._silence_s) as watchdog:
+                try:
+                    for chunk in reader:
+                        watchdog.pet()
+                        if chunk.app_metadata is not None:
+                            yield Piece.read(chunk.app_metadata.to_pybytes()), _bytes_of(chunk.data)
+                finally:
+                    reader.cancel()
+
+    def _ask(self, call: Call, paper: Paper) -> bytes:
+        (answer,) = ask(self._client, call, paper, self.source.token, CONNECT_S)
+        return answer
+
+
+def _bytes_of(batch: Any) -> Any:
+    if batch is None or not len(batch):
+        return b""
+    batch.validate(full=True)
+    value: pa.BinaryScalar = batch.column(0)[0]
+    return memoryview(value.as_buffer())

@@ -1,0 +1,178 @@
+"""Pulling: a log's bytes for those who copy it, from its files as they are. Only what is on disk is given away, so that
+no copy ever has what its source loses in a power cut."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from tailrace.errors import TailraceError
+from tailrace.limits import MIB
+from tailrace.log.consumers import Consumers, State
+from tailrace.log.head import LogHead
+from tailrace.log.identity import identity_of
+from tailrace.log.segment import Segment, list_segments, segment_name
+from tailrace.log.session import ConsumerSession
+from tailrace.log.standing import standing_of
+from tailrace.log.view import LogView
+from tailrace.log.watch import Watch
+from tailrace.message import Offset
+from tailrace.relay.holds import Holds
+from tailrace.topology.request import Extent, Keep, Match, Matched, Piece, Pull
+
+REPLICA: Final = "replica-"
+"""Of the consumers of copies."""
+PIECE_BYTES: Final = 2 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Some bytes of a segment, and where they are."""
+
+    piece: Piece
+    raw: bytes
+
+
+class Pulling:
+    """Serves one log directory. Threads may share it."""
+
+    def __init__(self, directory: str, holds: Holds, *, fanout: Callable[[], int], beat_s: float) -> None:
+        """`fanout` says how many may copy at the same time; at least every `beat_s` each hears of it."""
+        self._directory = directory
+        self._holds = holds
+        self._consumers = Consumers(directory)
+        self._fanout = fanout
+        self._beat_s = beat_s
+        self._turn = threading.Lock()
+        self._pulling: dict[str, int] = {}
+        """By the copy's name: which of its connections is the last."""
+        self.sent_bytes = 0
+
+    @property
+    def copies(self) -> list[str]:
+        """Who copies at this moment."""
+        with self._turn:
+            return sorted(self._pulling)
+
+    def extent(self) -> Extent:
+        view = LogView(self._directory)
+        head = view.head()
+        return Extent(
+            log=identity_of(self._directory),
+            generation=standing_of(self._directory).generation,
+            first=view.bases()[0],
+            base=head.base,
+            position=head.durable,
+            next_offset=head.next_offset,
+        )
+
+    def match(self, request: Match) -> Matched:
+        """What is at some places."""
+        return Matched(digests=[self._digest(each.base, each.position, each.size) for each in request.places])
+
+    def keep(self, request: Keep) -> None:
+        """Hold the log from an offset on. Only forward: what was let go may be gone."""
+        name = REPLICA + request.name
+        if name not in self._consumers.names() or self._consumers.get(name).state is State.INVALIDATED:
+            self._holds.keep(name, Offset(max(request.offset, list_segments(self._directory)[0])))
+            return
+        self._holds.show_life(name)
+        with suppress(TailraceError), ConsumerSession(self._consumers, name) as session:  # else the next time
+            if request.offset > session.resume_offset:
+                session.commit(request.offset - 1)
+
+    def pull(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
+        """The bytes from a place on; whoever asks again under the same name takes over."""
+        if request.log != identity_of(self._directory):
+            what = "the copy is of another log"
+            raise TailraceError("topology.other_log", what, hint="copy this one into a directory of its own")
+        mine = self._enter(request.name)
+        try:
+            yield from self._bytes(request, lambda: is_over() or self._pulling.get(request.name) != mine)
+        finally:
+            with self._turn:
+                if self._pulling.get(request.name) == mine:
+                    del self._pulling[request.name]
+
+    def _enter(self, name: str) -> int:
+        with self._turn:
+            others = len(self._pulling.keys() - {name})
+            if others >= self._fanout():
+                what = f"{others} others copy this log already, as many as it serves"
+                raise TailraceError("topology.full", what, hint="copy one of the copies")
+            self._pulling[name] = self._pulling.get(name, 0) + 1
+            return self._pulling[name]
+
+    def _bytes(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
+        view = LogView(self._directory)
+        base, position = Offset(request.base), request.position
+        generation = standing_of(self._directory).generation
+        told_s = 0.0
+        with Watch(self._directory) as watch:
+            while not is_over():
+                head = view.head()
+                with self._open(base) as segment:
+                    limit = head.durable if base == head.base else segment.size()
+                    if position > limit:
+                        raise _beyond(base, position)
+                    for begin in range(position, limit, PIECE_BYTES):
+                        raw = segment.bytes_at(begin, min(PIECE_BYTES, limit - begin))
+                        position = begin + len(raw)
+                        self.sent_bytes += len(raw)
+                        told_s = time.monotonic()
+                        yield Bytes(self._piece(base, begin, head, generation, limit - position), raw)
+                        if is_over():
+                            return
+                following = view.base_after(base) if base < head.base else None
+                if following is not None:
+                    base, position = following, 0
+                    continue
+                if not request.waits or time.monotonic() - told_s >= self._beat_s:
+                    told_s = time.monotonic()
+                    yield Bytes(self._piece(base, position, head, generation, 0), b"")
+                if not request.waits:
+                    return
+                watch.wait(max(0.0, told_s + self._beat_s - time.monotonic()))
+
+    def _piece(self, base: int, position: int, head: LogHead, generation: int, rest: int) -> Piece:
+        behind = rest
+        if base < head.base:
+            later = (each for each in list_segments(self._directory) if base < each < head.base)
+            behind += sum(self._size(each) for each in later) + head.durable
+        return Piece(
+            base=base, position=position, next_offset=head.next_offset, behind_bytes=behind, generation=generation
+        )
+
+    def _size(self, base: int) -> int:
+        try:
+            return os.stat(os.path.join(self._directory, segment_name(base))).st_size
+        except FileNotFoundError:
+            return 0
+
+    def _open(self, base: Offset) -> Segment:
+        try:
+            return Segment(self._directory, base)
+        except FileNotFoundError:
+            raise _beyond(base, 0) from None
+
+    def _digest(self, base: int, position: int, size: int) -> str:
+        head = LogView(self._directory).head()
+        try:
+            with Segment(self._directory, Offset(base)) as segment:
+                end = head.durable if base == head.base else segment.size()
+                if position + size > end:
+                    return ""
+                return hashlib.sha256(segment.bytes_at(position, size)).hexdigest()
+        except FileNotFoundError:
+            return ""
+
+
+def _beyond(base: int, position: int) -> TailraceError:
+    what = f"the log has nothing at byte {position} of {segment_name(base)}"
+    return TailraceError("topology.mismatch", what, hint="it is matched again")

@@ -1,0 +1,219 @@
+"""A replica: keeps a copy of a log up with one source at a time, and changes the source when that is needed.
+
+    connect → match → (cut) → copy → follow, and back to connect whenever the connection is lost
+
+When no source has what the copy needs next, that is told as an alarm, and everything is copied anew where that is
+allowed.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from tailrace.errors import TailraceError
+from tailrace.log.standing import Standing
+from tailrace.message import Offset
+from tailrace.relay.applier import Source
+from tailrace.topology.copied import CopiedLog, is_begun
+from tailrace.topology.following import Arrival, Following
+from tailrace.topology.request import Extent
+
+_AGAIN_S: Final = 1.0
+_ELSEWHERE: Final = ("topology.full", "topology.older", "topology.rollback", "topology.mismatch", "topology.gone")
+"""Errors after which another source is tried at once."""
+
+
+class State(StrEnum):
+    """What a replica does."""
+
+    CONNECT = "connect"
+    MATCH = "match"
+    COPY = "copy"
+    """It gets what it missed."""
+    FOLLOW = "follow"
+    STOPPED = "stopped"
+    """An operator wants it so."""
+    NO_SOURCE = "no viable source"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a replica behaves."""
+
+    beat_s: float = 1.0
+    """How often a source is heard of; after four times as long it is given up."""
+    keep_s: float = 10.0
+    """How often the source is told up to where its log is not needed."""
+    waits: bool = True
+    """Whether sources send what comes; otherwise they are asked every `poll_s`."""
+    poll_s: float = 0.05
+    max_rollback: int = 0
+    """So many bytes of the copy may be thrown away because a source has others; 0 is no limit."""
+    alarm_after: int = 10
+    """After so many rounds in which no source had what is needed, that is told."""
+    may_recopy: bool = False
+    """Whether everything is copied anew then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a replica is doing."""
+
+    state: State = State.CONNECT
+    source: str | None = None
+    error: TailraceError | None = None
+    next_offset: Offset = Offset(0)
+    """Of the copy, durably."""
+    source_offset: Offset | None = None
+    behind_bytes: int | None = None
+    heard_s: float | None = None
+    """When the source was last heard of, by the monotonic clock."""
+    copied_bytes: int = 0
+    """Since the start."""
+    thrown_bytes: int = 0
+    """Since the start: what was not what the source had."""
+
+
+class Replica:
+    """One copy. `run` is for one thread; `progress` may be read by any."""
+
+    def __init__(
+        self,
+        directory: str,
+        name: str,
+        sources: Callable[[], Sequence[Source]],
+        settings: Settings,
+        report: Callable[[str], None],
+    ) -> None:
+        """`sources` says whom to follow, the best first; it is asked whenever one is needed."""
+        self.directory = directory
+        self.settings = settings
+        self.progress = Progress()
+        self._name = name
+        self._sources = sources
+        self._report = report
+        self._stopping = threading.Event()
+        self._changing = threading.Event()
+        self._log: CopiedLog | None = None
+        self._misses = 0
+        self.floor: Callable[[], Offset | None] = lambda: None
+        """The lowest offset that copies of this copy need."""
+
+    def run(self) -> None:
+        """Until `stop`."""
+        try:
+            while not self._stopping.is_set():
+                self._round()
+                self._changing.clear()
+                self._stopping.wait(_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311  not all at once
+        finally:
+            if self._log is not None:
+                self._log.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def change_source(self) -> None:
+        """Leave the source, and look for the best one again."""
+        self._changing.set()
+
+    def _round(self) -> None:
+        """Try the sources in turn until one was followed for a while."""
+        lacking = 0
+        found = list(self._sources())
+        for source in found:
+            if self._stopping.is_set():
+                return
+            try:
+                self._follow(source)
+            except TailraceError as error:
+                self._tell(state=State.CONNECT, error=error)
+                self._report(f"source {source.name}: {error}")
+                lacking += error.code in _ELSEWHERE
+            else:
+                return
+        if found and lacking == len(found):
+            self._miss(found)
+
+    def _miss(self, sources: Sequence[Source]) -> None:
+        """No source that answers has what is needed next."""
+        self._misses += 1
+        if self._misses < self.settings.alarm_after:
+            return
+        if self._misses == self.settings.alarm_after:
+            self._report("no viable source: none has what this copy needs next; a full copy may be needed")
+        self._tell(state=State.NO_SOURCE)
+        if self.settings.may_recopy:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        self._report("everything is copied anew")
+        shutil.rmtree(self.directory)
+        self._misses = 0
+
+    def _follow(self, source: Source) -> None:
+        settings = self.settings
+        self._tell(state=State.CONNECT, source=source.name, error=None)
+        with Following(source, self._name, beat_s=settings.beat_s) as following:
+            extent = following.extent()
+            if self._log is None:
+                if not is_begun(self.directory):
+                    CopiedLog.begin(self.directory, Offset(extent.first), extent.log, Standing(extent.generation))
+                self._log = CopiedLog.open(self.directory)
+            log = self._log
+            self._tell(state=State.MATCH, next_offset=log.durable_offset)
+            following.keep(log.durable_offset)
+            log.forget_rest()
+            meeting = following.meet(log, extent, settings.max_rollback)
+            if meeting is None:
+                what = f"the source begins at offset {extent.first}, and this copy goes on at {log.next_offset}"
+                raise TailraceError("topology.gone", what, hint="follow another source, or copy everything anew")
+            if meeting.spot != log.spot:
+                aside = log.cut(meeting.spot)
+                thrown = self.progress.thrown_bytes + meeting.rollback_bytes
+                self._tell(thrown_bytes=thrown, next_offset=log.durable_offset)
+                self._report(f"{meeting.rollback_bytes} bytes were not what {source.name} has, and are in {aside}")
+            log.rise(extent.generation)
+            self._misses = 0
+            self._tell(state=State.COPY)
+            self._pull(following, log, extent)
+
+    def _pull(self, following: Following, log: CopiedLog, extent: Extent) -> None:
+        kept_s = time.monotonic()
+        while not self._is_over():
+            for arrival in following.pull(log, extent, waits=self.settings.waits, is_over=self._is_over):
+                self._note(arrival)
+                if time.monotonic() - kept_s >= self.settings.keep_s:
+                    kept_s = time.monotonic()
+                    floor = self.floor()
+                    following.keep(log.durable_offset if floor is None else min(floor, log.durable_offset))
+            if self.settings.waits:
+                return
+            self._stopping.wait(self.settings.poll_s)
+
+    def _note(self, arrival: Arrival) -> None:
+        state = State.COPY if arrival.behind_bytes else State.FOLLOW
+        self._tell(
+            state=state,
+            next_offset=arrival.next_offset,
+            source_offset=arrival.source_offset,
+            behind_bytes=arrival.behind_bytes,
+            heard_s=time.monotonic(),
+            copied_bytes=self.progress.copied_bytes + arrival.came_bytes,
+        )
+
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or self._changing.is_set()
+
+    def _tell(self, **changes: Any) -> None:
+        self.progress = replace(self.progress, **changes)

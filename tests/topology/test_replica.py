@@ -1,0 +1,192 @@
+"""Copies of a log: the same bytes, whatever happens on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import TailraceError
+from tailrace.log.commitlog import CommitLog
+from tailrace.log.repair import find_damage
+from tailrace.log.view import LogView
+from tailrace.topology.copied import promote
+from tailrace.topology.replica import State
+from tests.relay.nodes import wait_for
+from tests.topology.logs import SMALL_SEGMENTS, Copying, Served, append, segments
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def log(stack: ExitStack, tmp_path: Path) -> CommitLog:
+    made = stack.enter_context(CommitLog.open(tmp_path / "root", SMALL_SEGMENTS))
+    append(made, 0, 200)
+    return made
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_same_bytes_in_the_same_files(log: CommitLog, stack: ExitStack, tmp_path: Path, waits: bool) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], waits=waits))
+    copy.reaches(log)
+    append(log, 200, 100)
+    copy.reaches(log)
+    assert len(segments(tmp_path / "root")) > 3
+    assert segments(tmp_path / "copy") == segments(tmp_path / "root")
+    assert copy.progress.state is State.FOLLOW
+    assert LogView(str(tmp_path / "copy")).last_offsets() == LogView(str(tmp_path / "root")).last_offsets()
+    assert find_damage(tmp_path / "copy") is None
+
+
+def test_a_copy_of_a_copy(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    first = stack.enter_context(Copying(tmp_path / "first", [root.source]))
+    first.reaches(log)
+    middle = stack.enter_context(Served(tmp_path / "first"))
+    second = stack.enter_context(Copying(tmp_path / "second", [middle.source]))
+    append(log, 200, 50)
+    second.reaches(log)
+    assert segments(tmp_path / "second") == segments(tmp_path / "root")
+
+
+def test_after_a_restart_nothing_is_copied_twice(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    before = root.pulling.sent_bytes
+    append(log, 200, 10)
+    grown = sum(map(len, segments(tmp_path / "root").values())) - before
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    assert root.pulling.sent_bytes - before == grown
+    assert segments(tmp_path / "copy") == segments(tmp_path / "root")
+
+
+def test_a_copy_is_read_only_until_it_is_promoted(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    with pytest.raises(TailraceError) as caught:
+        CommitLog.open(tmp_path / "copy")
+    assert caught.value.code == "log.is_copy"
+    assert promote(str(tmp_path / "copy")).generation == 1
+    with CommitLog.open(tmp_path / "copy") as risen:
+        assert risen.next_offset == log.next_offset
+        append(risen, 500, 3)
+
+
+def test_a_source_that_lost_its_end(stack: ExitStack, tmp_path: Path) -> None:
+    """As after a promotion elsewhere: the copies go back to the last record that is equal, tier by tier."""
+    root = tmp_path / "root"
+    with CommitLog.open(root, SMALL_SEGMENTS) as log:
+        append(log, 0, 100)
+    kept = segments(root)
+    with CommitLog.open(root, SMALL_SEGMENTS) as log:
+        append(log, 100, 150, word="lost")
+        with (
+            Served(root) as served,
+            Copying(tmp_path / "first", [served.source]) as first,
+        ):
+            first.reaches(log)
+            with Served(tmp_path / "first") as middle, Copying(tmp_path / "second", [middle.source]) as second:
+                second.reaches(log)
+    for path in root.iterdir():
+        if path.is_file() and path.name != "log.id":
+            path.unlink()
+    for name, raw in kept.items():
+        (root / name).write_bytes(raw)
+    log = stack.enter_context(CommitLog.open(root, SMALL_SEGMENTS))
+    append(log, 300, 20, word="new")
+    served = stack.enter_context(Served(root))
+    first = stack.enter_context(Copying(tmp_path / "first", [served.source]))
+    middle = stack.enter_context(Served(tmp_path / "first"))
+    second = stack.enter_context(Copying(tmp_path / "second", [middle.source]))
+    first.reaches(log)
+    second.reaches(log)
+    assert segments(root) == segments(tmp_path / "first") == segments(tmp_path / "second")
+    assert first.progress.thrown_bytes > 0
+    assert len(list((tmp_path / "first").glob("diverged-*"))) == 1, "what was thrown away is put aside"
+
+
+def test_more_than_may_be_thrown_away(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    promote(str(tmp_path / "copy"))
+    with CommitLog.open(tmp_path / "copy", SMALL_SEGMENTS) as risen:
+        append(risen, 500, 100)
+    before = segments(tmp_path / "copy")
+    (tmp_path / "copy" / "standing.json").write_text('{"generation": 0, "is_copy": true}')
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], max_rollback=1000))
+    wait_for(lambda: copy.progress.state is State.NO_SOURCE, 30)
+    assert segments(tmp_path / "copy") == before, "nothing is thrown away"
+    assert any("no viable source" in line for line in copy.said)
+
+
+def test_an_old_primary_is_not_followed(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    for name in ("first", "second"):
+        with Copying(tmp_path / name, [root.source]) as copy:
+            copy.reaches(log)
+    promote(str(tmp_path / "first"))
+    risen = stack.enter_context(CommitLog.open(tmp_path / "first", SMALL_SEGMENTS))
+    append(risen, 700, 5)
+    append(log, 800, 5)
+    promoted = stack.enter_context(Served(tmp_path / "first"))
+    with Copying(tmp_path / "second", [promoted.source]) as copy:
+        copy.reaches(risen)
+    copy = stack.enter_context(Copying(tmp_path / "second", [root.source]))
+    wait_for(lambda: copy.progress.state is State.NO_SOURCE, 30)
+    assert segments(tmp_path / "second") == segments(tmp_path / "first")
+
+
+def test_what_the_source_has_no_more_is_copied_anew_if_allowed(
+    log: CommitLog, stack: ExitStack, tmp_path: Path
+) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    root.holds.release("replica-copy", "test")
+    append(log, 200, 300)
+    names = sorted(segments(tmp_path / "root"))
+    for name in names[:-2]:
+        for path in (tmp_path / "root").glob(name.removesuffix("log") + "*"):
+            path.unlink()
+    refused = stack.enter_context(Copying(tmp_path / "copy", [root.source]))
+    wait_for(lambda: refused.progress.state is State.NO_SOURCE, 30)
+    refused.__exit__()
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], may_recopy=True))
+    copy.reaches(log)
+    assert segments(tmp_path / "copy") == segments(tmp_path / "root")
+
+
+def test_no_more_copies_than_the_fanout(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root", fanout=2))
+    copies = [stack.enter_context(Copying(tmp_path / f"c{at}", [root.source])) for at in range(2)]
+    for copy in copies:
+        copy.reaches(log)
+    late = stack.enter_context(Copying(tmp_path / "late", [root.source]))
+    wait_for(lambda: late.progress.error is not None and late.progress.error.code == "topology.full", 30)
+    copies[0].__exit__()
+    late.reaches(log)
+
+
+def test_damage_in_a_copy_is_fetched_again(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    last = sorted((tmp_path / "copy").glob("*.log"))[-1]
+    raw = bytearray(last.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    last.write_bytes(raw)
+    (tmp_path / "copy" / "head").unlink()
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source]))
+    copy.reaches(log)
+    assert segments(tmp_path / "copy") == segments(tmp_path / "root")
