@@ -14,7 +14,7 @@ from tailrace.relay.applier import Source
 from tailrace.relay.holds import Holds
 from tailrace.topology.pulling import Pulling
 from tailrace.topology.replica import Progress, Replica, Settings
-from tailrace.topology.serving import PullServer
+from tailrace.topology.serving import GuestServer, LogGuest
 from tests.relay.nodes import wait_for
 
 TOKEN = "topology-test-token"
@@ -38,7 +38,9 @@ class Served:
         self.directory = directory
         self.holds = Holds(Consumers(str(directory)), ttl_s=3600.0)
         self.pulling = Pulling(str(directory), self.holds, fanout=lambda: fanout, beat_s=BEAT_S)
-        self.server = PullServer(self.pulling, location=f"grpc://127.0.0.1:{port}", tokens={"copies": TOKEN})
+        self.server = GuestServer(
+            [LogGuest(self.pulling)], location=f"grpc://127.0.0.1:{port}", tokens={"copies": TOKEN}
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -23,6 +23,7 @@ from tailrace.cli import (
     offset,
     plan,
     rebuild,
+    replica,
     serve,
     slot,
     status,
@@ -48,6 +49,7 @@ app.add_typer(offset.app, name="offset")
 app.add_typer(slot.app, name="slot")
 app.add_typer(node.app, name="node")
 app.add_typer(conflict.app, name="conflict")
+app.add_typer(replica.app, name="replica")
 app.command()(init.init)
 app.command()(about.about)
 app.command()(check.check)

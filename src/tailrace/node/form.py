@@ -22,6 +22,8 @@ from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
 from tailrace.relay.address import PORT, Address
 
+FANOUT: Final = 8
+"""So many copy one log at the same time, unless somebody says otherwise."""
 _OWN_KEYS: Final = ["namespace", "replace", "conflict", "conflicts"]
 
 
@@ -124,6 +126,8 @@ class NodeForm(Options):
     """How long the log is kept for anonymous peers, and for pipelines that read it, after they were last heard of."""
     heartbeat: Annotated[Seconds, Field(gt=0)] = 1.0
     """How often a peer hears from it; after four times as long without a word a connection is given up."""
+    fanout: Annotated[int, Field(ge=1)] = FANOUT
+    """So many may copy its log, byte for byte, at the same time."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
     """The size at which a file of the log is sealed and a new one begun."""
     retention: RetentionForm | None = None
@@ -133,9 +137,7 @@ class NodeForm(Options):
 
     @model_validator(mode="after")
     def _is_safe(self) -> NodeForm:
-        host = self.listen.rpartition(":")[0].strip("[]")
-        if not _is_loopback(host) and (self.tls is None or not self.tokens):
-            raise ValueError(f"listen: {host} can be reached by others, so `tls` and `tokens` are needed")
+        check_listen(self.listen, is_safe=self.tls is not None and bool(self.tokens))
         if self.iproto is not None and not _is_loopback(self.iproto.rpartition(":")[0].strip("[]")):
             raise ValueError("iproto: Tarantool's protocol is not encrypted, so only loopback is served; use a tunnel")
         if not self.founder and not self.sources:
@@ -223,6 +225,13 @@ def _store(parts: Parts, said: Any) -> StoreSpec | None:
 
 def _of(given: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if key in model.model_fields}
+
+
+def check_listen(address: str, *, is_safe: bool) -> None:
+    """Refuse to be reached by others without encryption and tokens."""
+    host = address.rpartition(":")[0].strip("[]")
+    if not _is_loopback(host) and not is_safe:
+        raise ValueError(f"listen: {host} can be reached by others, so `tls` and `tokens` are needed")
 
 
 def _is_loopback(host: str) -> bool:

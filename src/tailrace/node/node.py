@@ -19,7 +19,8 @@ from tailrace.log.identity import identity_of as log_identity
 from tailrace.message import NodeId
 from tailrace.node.access import Access, Writes
 from tailrace.node.change import changed_batches
-from tailrace.node.form import NodeForm, NodeSpec, SourceForm
+from tailrace.node.connecting import server_options, source_of
+from tailrace.node.form import NodeForm, NodeSpec
 from tailrace.node.gaps import Gaps
 from tailrace.node.identity import Identity, become_registered, enter, identity_of
 from tailrace.node.peers import Peer, peers
@@ -33,12 +34,13 @@ from tailrace.relay.holds import Held
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
-from tailrace.relay.pem import read_pem
 from tailrace.relay.reading import Readings
 from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
 from tailrace.relay.subscription import PREFIX
 from tailrace.relay.vclock import Vclock
+from tailrace.topology.pulling import Pulling
+from tailrace.topology.serving import LogGuest
 
 POLL_S: Final = 0.05
 """How often the store is looked at for changes of its own."""
@@ -155,16 +157,15 @@ class Node:
             self._service.serve_pipelines(self._readings(self._store, opening))
         self._server = RelayServer(
             self._service,
-            location=f"{'grpc+tls' if form.tls else 'grpc'}://{form.listen}",
-            tokens={name: token.get_secret_value() for name, token in form.tokens.items()},
             heartbeat_s=form.heartbeat,
             operator=None if form.operator is None else (form.operator.get_secret_value(), self),
-            **_server_tls(form),
+            guests=[LogGuest(self._pulling(form))],
+            **server_options(form.listen, form.tokens, form.tls),
         )
         opening.callback(self._server.stop)
         if form.iproto is not None:
             opening.enter_context(_front(self._service, form, form.iproto))
-        sources = [_source(said) for said in form.sources]
+        sources = [source_of(said) for said in form.sources]
         self._gaps = Gaps(self._service, sources, self._store, form.data, self._report, may_resnapshot=form.resnapshot)
         for source in sources:
             self._follow(source, opening)
@@ -176,6 +177,12 @@ class Node:
             self._begin(threading.Thread(target=self._tend_store, name="tailrace-store"), opening)
         retention = threading.Thread(target=self._retaining.run, args=(self._stopping,), name="tailrace-retention")
         self._begin(retention, opening)
+
+    def _pulling(self, form: NodeForm) -> Pulling:
+        """Its log is copied by whoever has a token."""
+        directory = self._journal.log.directory
+        hold = None if form.retention is None else form.retention.hold()
+        return Pulling(directory, self._service.holds, fanout=lambda: form.fanout, beat_s=form.heartbeat, hold=hold)
 
     def _begin(self, worker: threading.Thread, opening: ExitStack) -> None:
         worker.daemon = True
@@ -334,31 +341,9 @@ class Node:
                 self._report(text)
 
 
-def _source(said: SourceForm) -> Source:
-    return Source(
-        said.name,
-        f"{'grpc+tls' if said.ca else 'grpc'}://{said.address}",
-        said.token.get_secret_value(),
-        read_pem(said.ca),
-        read_pem(said.certificate),
-        read_pem(said.key),
-        None if said.namespace is None else said.namespace.pattern,
-        frozenset(NodeId(origin) for origin in said.without),
-    )
-
-
 def _front(service: Service, form: NodeForm, address: str) -> AbstractContextManager[Any]:
     from tailrace.adaptor.tarantool.front.server import Front
 
     host, _, port = address.rpartition(":")
     tokens = {name: token.get_secret_value() for name, token in form.tokens.items()}
     return Front(service, form.data, (host.strip("[]"), int(port)), tokens=tokens, heartbeat_s=form.heartbeat)
-
-
-def _server_tls(form: NodeForm) -> dict[str, Any]:
-    if form.tls is None:
-        return {}
-    found: dict[str, Any] = {"tls_certificates": [(read_pem(form.tls.certificate), read_pem(form.tls.key))]}
-    if form.tls.clients is not None:
-        found |= {"verify_client": True, "root_certificates": read_pem(form.tls.clients)}
-    return found

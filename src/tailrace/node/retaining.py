@@ -28,6 +28,18 @@ EVERY_S: Final = 60.0
 """How often the clock is kept when nothing is to be removed; an operator may do so by hand."""
 
 
+def remove_unneeded(directory: str, said: RetentionForm, report: Callable[[str], None]) -> None:
+    """Remove what nobody needs, and tell who held too much."""
+    done = retain(directory, keep=Keep(said.keep_bytes, said.keep_age))
+    for name, why in done.invalidated.items():
+        peer = peer_of(name)
+        who = f"consumer {name}" if peer is None else f"peer {peer}"
+        report(f"ALARM: the log is not kept any more for {who}, which needs a new snapshot: {why}")
+    if done.removed:
+        first, last = done.removed[0].base, done.removed[-1].end - 1
+        report(f"removed offsets {first} to {last} from the log, {show_bytes(done.freed_bytes)}")
+
+
 class Retaining:
     """Of one node, from its start to `close`."""
 
@@ -74,15 +86,7 @@ class Retaining:
         self._renew()
         if self._said is None:
             return
-        keep = Keep(self._said.keep_bytes, self._said.keep_age)
-        done = retain(self._journal.log.directory, keep=keep)
-        for name, why in done.invalidated.items():
-            peer = peer_of(name)
-            who = f"consumer {name}" if peer is None else f"peer {peer}"
-            self._report(f"ALARM: the log is not kept any more for {who}, which needs a new snapshot: {why}")
-        if done.removed:
-            first, last = done.removed[0].base, done.removed[-1].end - 1
-            self._report(f"removed offsets {first} to {last} from the log, {show_bytes(done.freed_bytes)}")
+        remove_unneeded(self._journal.log.directory, self._said, self._report)
 
     def _renew(self) -> None:
         end = self._journal.remember()

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 NAME: Final = "status.json"
 
 
-def write_status(node: Node, directory: str) -> None:
-    """Say how the node is doing. Nobody depends on it, so it need not survive a power cut."""
+def write_status(status: dict[str, Any], directory: str) -> None:
+    """Say how a node is doing. Nobody depends on it, so it need not survive a power cut."""
     path = os.path.join(directory, NAME)
     draft = f"{path}.new"
     with open(draft, "w", encoding="utf-8") as stream:
-        json.dump(told(node), stream)
+        json.dump(status, stream)
     os.replace(draft, path)
 
 

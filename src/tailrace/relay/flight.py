@@ -6,7 +6,7 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar
@@ -16,6 +16,7 @@ import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
+from tailrace.relay.guest import Guest
 from tailrace.relay.inquiry import Range
 from tailrace.relay.paper import Paper
 from tailrace.relay.reading import answered
@@ -87,14 +88,16 @@ class RelayServer(fl.FlightServerBase):
         tokens: Mapping[str, str],
         heartbeat_s: float = HEARTBEAT_S,
         operator: tuple[str, Operations] | None = None,
+        guests: Sequence[Guest] = (),
         **tls: Any,
     ) -> None:
-        """`operator` is what operators must say, and what they can ask then."""
+        """`operator` is what operators must say, and what they can ask then; `guests` are served, too."""
         known = {**tokens, **({} if operator is None else {_OPERATOR: operator[0]})}
         super().__init__(location, middleware={"peer": WhoAsks(known)}, **tls)
         self._service = service
         self._serves_nobody = not tokens
         self._operations = None if operator is None else operator[1]
+        self._guests = guests
         self._heartbeat_s = heartbeat_s
         self._stopping = threading.Event()
 
@@ -123,12 +126,18 @@ class RelayServer(fl.FlightServerBase):
                     yield self._service.finish(Finish.read(said)).packed()
                 case Call.REGISTER:
                     self._service.register(self._known(Register.read(said), peer))
+                case _ if guest := next((each for each in self._guests if action.type in each.calls), None):
+                    yield from guest.answered(peer, action.type, said)
                 case _:
                     yield from answered(self._service.readings, action.type, said)
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
         with told():
             self._check_peer(context)
+            for guest in self._guests:
+                opened = guest.opened(ticket.ticket, lambda: self._stopping.is_set() or context.is_cancelled())
+                if opened is not None:
+                    return fl.GeneratorStream(*opened)
             return fl.GeneratorStream(SCHEMA, self._rows(ticket.ticket, context))
 
     def _rows(self, ticket: bytes, context: fl.ServerCallContext) -> Iterator[Any]:

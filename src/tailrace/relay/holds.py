@@ -22,7 +22,9 @@ ANONYMOUS: Final = "anonymous-"
 """Of the consumers of anonymous replicas."""
 PIPELINE: Final = "pipeline-"
 """Of the consumers of pipelines."""
-_PREFIXES: Final = (ANONYMOUS, PIPELINE)
+REPLICA: Final = "replica-"
+"""Of the consumers of copies."""
+_PREFIXES: Final = (ANONYMOUS, PIPELINE, REPLICA)
 _SHOW_EVERY_S: Final = 10.0
 
 

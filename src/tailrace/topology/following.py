@@ -21,6 +21,7 @@ from tailrace.topology.copied import CopiedLog, Spot
 from tailrace.topology.framing import Framing
 from tailrace.topology.matching import Meeting, meet
 from tailrace.topology.request import Call, Extent, Keep, Matched, Piece, Pull
+from tailrace.topology.serving import ticket_of
 
 CONNECT_S: Final = 10.0
 _SYNC_BYTES: Final = 64 * MIB
@@ -89,7 +90,7 @@ class Following:
     def _pieces(self, spot: Spot, log_id: str, *, waits: bool) -> Iterator[tuple[Piece, bytes]]:
         wish = Pull(name=self._name, log=log_id, base=spot.base, position=spot.position, waits=waits)
         with our_errors():
-            reader = self._client.do_get(fl.Ticket(wish.packed()), options(self.source.token))
+            reader = self._client.do_get(fl.Ticket(ticket_of(wish)), options(self.source.token))
             with Watchdog(reader.cancel, self._silence_s) as watchdog:
                 try:
                     for chunk in reader:

@@ -14,6 +14,7 @@ from typing import Final
 
 from tailrace.errors import TailraceError
 from tailrace.limits import MIB
+from tailrace.log.agreement import Hold
 from tailrace.log.consumers import Consumers, State
 from tailrace.log.head import LogHead
 from tailrace.log.identity import identity_of
@@ -23,11 +24,10 @@ from tailrace.log.standing import standing_of
 from tailrace.log.view import LogView
 from tailrace.log.watch import Watch
 from tailrace.message import Offset
-from tailrace.relay.holds import Holds
+from tailrace.relay.flight import SILENCE
+from tailrace.relay.holds import REPLICA, Holds
 from tailrace.topology.request import Extent, Keep, Match, Matched, Piece, Pull
 
-REPLICA: Final = "replica-"
-"""Of the consumers of copies."""
 PIECE_BYTES: Final = 2 * MIB
 
 
@@ -42,8 +42,12 @@ class Bytes:
 class Pulling:
     """Serves one log directory. Threads may share it."""
 
-    def __init__(self, directory: str, holds: Holds, *, fanout: Callable[[], int], beat_s: float) -> None:
-        """`fanout` says how many may copy at the same time; at least every `beat_s` each hears of it."""
+    def __init__(
+        self, directory: str, holds: Holds, *, fanout: Callable[[], int], beat_s: float, hold: Hold | None = None
+    ) -> None:
+        """`fanout` says how many may copy at the same time; at least every `beat_s` each hears of it. `hold` says how
+        much of the log is kept for one."""
+        self._hold = hold
         self._directory = directory
         self._holds = holds
         self._consumers = Consumers(directory)
@@ -51,14 +55,16 @@ class Pulling:
         self._beat_s = beat_s
         self._turn = threading.Lock()
         self._pulling: dict[str, int] = {}
-        """By the copy's name: which of its connections is the last."""
+        """By the copy's name: which of its connections is the last, while it lasts."""
+        self._left_s: dict[str, float] = {}
+        """When copies were last heard of that pull now and then."""
         self.sent_bytes = 0
 
     @property
     def copies(self) -> list[str]:
-        """Who copies at this moment."""
+        """Who copies, now or again and again."""
         with self._turn:
-            return sorted(self._pulling)
+            return sorted(self._present())
 
     def extent(self) -> Extent:
         view = LogView(self._directory)
@@ -80,7 +86,10 @@ class Pulling:
         """Hold the log from an offset on. Only forward: what was let go may be gone."""
         name = REPLICA + request.name
         if name not in self._consumers.names() or self._consumers.get(name).state is State.INVALIDATED:
-            self._holds.keep(name, Offset(max(request.offset, list_segments(self._directory)[0])))
+            end = LogView(self._directory).head().next_offset
+            self._holds.keep(name, Offset(max(min(request.offset, end), list_segments(self._directory)[0])))
+            if self._hold is not None:
+                self._consumers.agree_on_hold(name, self._hold)
             return
         self._holds.show_life(name)
         with suppress(TailraceError), ConsumerSession(self._consumers, name) as session:  # else the next time
@@ -99,15 +108,21 @@ class Pulling:
             with self._turn:
                 if self._pulling.get(request.name) == mine:
                     del self._pulling[request.name]
+                    self._left_s[request.name] = time.monotonic()
 
     def _enter(self, name: str) -> int:
         with self._turn:
-            others = len(self._pulling.keys() - {name})
+            others = len(self._present() - {name})
             if others >= self._fanout():
                 what = f"{others} others copy this log already, as many as it serves"
                 raise TailraceError("topology.full", what, hint="copy one of the copies")
             self._pulling[name] = self._pulling.get(name, 0) + 1
             return self._pulling[name]
+
+    def _present(self) -> set[str]:
+        since_s = time.monotonic() - SILENCE * self._beat_s
+        self._left_s = {name: left_s for name, left_s in self._left_s.items() if left_s > since_s}
+        return {*self._pulling, *self._left_s}
 
     def _bytes(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
         view = LogView(self._directory)

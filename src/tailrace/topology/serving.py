@@ -1,9 +1,9 @@
-"""Serving a log's bytes over Arrow Flight, and nothing else."""
+"""Serving a log's bytes over Arrow Flight, beside what else a server serves, or alone."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,42 +11,57 @@ import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.relay.flight import WhoAsks, caller, told
+from tailrace.relay.guest import Guest
 from tailrace.topology.pulling import Pulling
 from tailrace.topology.request import Call, Keep, Match, Pull
 
 SCHEMA: Final = pa.schema([pa.field("bytes", pa.binary(), nullable=False)])
 _NOTHING: Final = pa.RecordBatch.from_arrays([pa.array([], pa.binary())], schema=SCHEMA)
+_TICKET: Final = b"pull "
 
 
-def answered(pulling: Pulling, call: str, said: bytes) -> Iterator[bytes]:
-    """What a log answers to a call of a copy."""
-    match call:
-        case Call.EXTENT:
-            yield pulling.extent().packed()
-        case Call.MATCH:
-            yield pulling.match(Match.read(said)).packed()
-        case Call.KEEP:
-            pulling.keep(Keep.read(said))
-        case _:
-            what = f"there is no call {call[:40]!r}"
-            raise TailraceError("relay.malformed", what, hint="upgrade the older of the two")
+def ticket_of(request: Pull) -> bytes:
+    """What opens a stream of bytes."""
+    return _TICKET + request.packed()
 
 
-def pulled(pulling: Pulling, request: Pull, is_over: Callable[[], bool]) -> Iterator[Any]:
-    """A log's bytes as Flight sends them."""
-    for found in pulling.pull(request, is_over):
-        batch = _NOTHING
-        if found.raw:
-            batch = pa.RecordBatch.from_arrays([pa.array([found.raw], pa.binary())], schema=SCHEMA)
-        yield batch, pa.py_buffer(found.piece.packed())
+class LogGuest:
+    """One log, for those who copy it."""
 
+    calls = tuple(Call)
 
-class PullServer(fl.FlightServerBase):
-    """It listens from the moment it is made; `port` says where."""
-
-    def __init__(self, pulling: Pulling, *, location: str, tokens: Mapping[str, str], **tls: Any) -> None:
-        super().__init__(location, middleware={"peer": WhoAsks(tokens)}, **tls)
+    def __init__(self, pulling: Pulling) -> None:
         self._pulling = pulling
+
+    def answered(self, _peer: str, call: str, said: bytes) -> Iterator[bytes]:
+        match call:
+            case Call.EXTENT:
+                yield self._pulling.extent().packed()
+            case Call.MATCH:
+                yield self._pulling.match(Match.read(said)).packed()
+            case Call.KEEP:
+                self._pulling.keep(Keep.read(said))
+
+    def opened(self, ticket: bytes, is_over: Callable[[], bool]) -> tuple[pa.Schema, Iterator[Any]] | None:
+        if not ticket.startswith(_TICKET):
+            return None
+        return SCHEMA, self._rows(Pull.read(ticket.removeprefix(_TICKET)), is_over)
+
+    def _rows(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Any]:
+        with told():
+            for found in self._pulling.pull(request, is_over):
+                batch = _NOTHING
+                if found.raw:
+                    batch = pa.RecordBatch.from_arrays([pa.array([found.raw], pa.binary())], schema=SCHEMA)
+                yield batch, pa.py_buffer(found.piece.packed())
+
+
+class GuestServer(fl.FlightServerBase):
+    """Serves guests and nothing else. It listens from the moment it is made; `port` says where."""
+
+    def __init__(self, guests: Sequence[Guest], *, location: str, tokens: Mapping[str, str], **tls: Any) -> None:
+        super().__init__(location, middleware={"peer": WhoAsks(tokens)}, **tls)
+        self._guests = guests
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -56,15 +71,24 @@ class PullServer(fl.FlightServerBase):
 
     def do_action(self, context: fl.ServerCallContext, action: fl.Action) -> Iterator[bytes]:
         with told():
-            caller(context)
-            yield from answered(self._pulling, action.type, action.body.to_pybytes())
+            peer = caller(context)
+            for guest in self._guests:
+                if action.type in guest.calls:
+                    yield from guest.answered(peer, action.type, action.body.to_pybytes())
+                    return
+            raise _unknown("call", action.type)
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
         with told():
             caller(context)
-            request = Pull.read(ticket.ticket)
-            return fl.GeneratorStream(SCHEMA, self._rows(request, context))
+            for guest in self._guests:
+                opened = guest.opened(ticket.ticket, lambda: self._stopping.is_set() or context.is_cancelled())
+                if opened is not None:
+                    return fl.GeneratorStream(*opened)
+            raise _unknown("ticket", "")
 
-    def _rows(self, request: Pull, context: fl.ServerCallContext) -> Iterator[Any]:
-        with told():
-            yield from pulled(self._pulling, request, lambda: self._stopping.is_set() or context.is_cancelled())
+
+def _unknown(what: str, name: str) -> TailraceError:
+    return TailraceError(
+        "relay.malformed", f"there is no {what} {name[:40]!r} here", hint="run the same release at both ends"
+    )

@@ -1,0 +1,103 @@
+"""`tailrace replica`: a copy of a log, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(help="Copies of a log, byte for byte.", invoke_without_command=True)
+
+_TOKEN = "TAILRACE_TOKEN"  # noqa: S105  the name of a variable
+DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="The replica's data directory.", show_default=False)]
+
+
+@app.callback()
+def replica(
+    context: typer.Context,
+    sources: Annotated[
+        str, typer.Option("--from", metavar="HOST:PORT,…", help="Where the log is; several are tried in turn.")
+    ] = "",
+    data: Annotated[str, typer.Option(help="The directory for the copy.")] = "",
+    name: Annotated[str, typer.Option(help="Under which sources keep their logs for it; the directory's name.")] = "",
+    listen: Annotated[str, typer.Option(help="Where others copy it; any free port unless said.")] = "127.0.0.1:0",
+    *,
+    resync: Annotated[bool, typer.Option(help="Copy everything anew when no source has what is needed.")] = False,
+) -> None:
+    """Keep a copy of a node's log until it is stopped, and serve it to others.
+
+    The token for both is read from the environment variable TAILRACE_TOKEN. A node file with `replicate_from` says
+    more; `tailrace serve` runs it."""
+    if context.invoked_subcommand is not None:
+        return
+
+    from tailrace.cli.serve import run_replica
+    from tailrace.errors import TailraceError
+    from tailrace.topology.form import assemble
+
+    if not sources or not data:
+        raise TailraceError("input.invalid", "--from and --data are needed", hint="tailrace replica --help")
+    token = os.environ.get(_TOKEN, "")
+    if not token:
+        what = f"the environment variable {_TOKEN} is not set"
+        raise TailraceError("input.invalid", what, hint="set it to a token of the source")
+    addresses = [address.strip() for address in sources.split(",")]
+    said: dict[str, Any] = {
+        "node": name or os.path.basename(os.path.abspath(data)),
+        "data": data,
+        "listen": listen,
+        "tokens": {"copies": token},
+        "replicate_from": {
+            "sources": [{"name": f"source{at}", "address": each, "token": token} for at, each in enumerate(addresses)],
+            "resync": resync,
+        },
+    }
+    form, problems = assemble(said, os.getcwd())
+    if form is None:
+        raise TailraceError("input.invalid", "; ".join(map(str, problems)), hint="tailrace replica --help")
+    run_replica(form)
+
+
+@app.command()
+def promote(data: DataArgument) -> None:
+    """Make a copy that is not kept up any more a log of its own, which can be written; end the replica first."""
+    from tailrace.topology.copied import promote as promote_copy
+
+    standing = promote_copy(os.path.join(data, "log"))
+    print(f"{data} can be written; it is of generation {standing.generation}")
+
+
+@app.command()
+def status(
+    data: DataArgument, as_json: Annotated[bool, typer.Option("--json", help="Print it as one JSON object.")] = False
+) -> None:
+    """Show how far a replica is."""
+    from tailrace.cli.show import printable
+    from tailrace.node.status import read_status
+
+    found = read_status(data)
+    if as_json:
+        print(json.dumps(found))
+        return
+    for line in _lines(found):
+        print(printable(line))
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    from tailrace.errors import TailraceError
+    from tailrace.units import show_bytes
+
+    running = "runs" if found["is_running"] else "does not run"
+    lines = [f"replica {found['name']} {running}: {found['state']}, generation {found['generation']}"]
+    behind = "unknown" if found["behind_bytes"] is None else show_bytes(found["behind_bytes"])
+    lines.append(f"  offset {found['next_offset']}, behind by {behind}, told {found['age_s']:.1f} s ago")
+    if found["source"] is not None:
+        heard = "" if found["heard_s"] is None else f", heard of {found['heard_s']:.1f} s before"
+        lines.append(f"  source {found['source']}{heard}")
+    if found["error"] is not None:
+        lines.append(f"  {TailraceError.decode(found['error'])}")
+    lines.append(f"  copied {show_bytes(found['copied_bytes'])}, thrown away {show_bytes(found['thrown_bytes'])}")
+    lines += [f"  copied by {name}" for name in found["copies"]]
+    return lines

@@ -1,0 +1,80 @@
+"""The keys of a node file whose node is a replica."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, SecretStr, model_validator
+
+from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
+from tailrace.limits import HOLD_S
+from tailrace.node.form import FANOUT, RetentionForm, SourceForm, TlsForm, check_listen
+from tailrace.pipeline.names import name_problem
+from tailrace.pipeline.parts import Parts
+from tailrace.pipeline.problem import Problem
+from tailrace.relay.address import PORT, Address
+
+
+class ReplicateForm(Options):
+    """What is copied, and from where."""
+
+    sources: Annotated[tuple[SourceForm, ...], Field(min_length=1)]
+    """Where the log is, the best first; the next one is tried when one does not answer or lacks what is needed."""
+    resync: bool = False
+    """Whether everything is copied anew when no source has what is needed next."""
+    max_rollback: Bytes = 0
+    """So many bytes of the copy may be thrown away because its source has others; 0 is no limit."""
+    blocking: bool = False
+    """Whether sources send what is new as it comes; otherwise they are asked every `poll`."""
+    poll: Annotated[Seconds, Field(gt=0)] = 0.05
+    keepalive: Annotated[Seconds, Field(gt=0)] = 10.0
+    """How often a source is told up to where its log is not needed any more."""
+    alarm_after: Annotated[int, Field(ge=1)] = 10
+    """After so many rounds in which no source had what is needed, that is told as an alarm."""
+
+
+class ReplicaForm(Options):
+    """What can be said about a replica."""
+
+    node: str
+    """Its name, under which sources keep their logs for it."""
+    data: FilePath
+    """The directory in which it keeps its copy."""
+    replicate_from: ReplicateForm
+    """What is copied, and from where."""
+    listen: Address = f"127.0.0.1:{PORT}"
+    """Where others copy it."""
+    tokens: dict[str, SecretStr] = Field(default_factory=dict)
+    """By peer: what it must say to be let in."""
+    tls: TlsForm | None = None
+    """How connections to it are encrypted."""
+    heartbeat: Annotated[Seconds, Field(gt=0)] = 1.0
+    """How often a copy hears from it; after four times as long without a word a connection is given up."""
+    fanout: Annotated[int, Field(ge=1)] = FANOUT
+    """So many may copy it at the same time."""
+    hold: Annotated[Seconds, Field(gt=0)] = HOLD_S
+    """How long its log is kept for copies after they were last heard of."""
+    retention: RetentionForm | None = None
+    """What is removed from its log; nothing when it is not said."""
+
+    @model_validator(mode="after")
+    def _is_safe(self) -> ReplicaForm:
+        check_listen(self.listen, is_safe=self.tls is not None and bool(self.tokens))
+        names = [source.name for source in self.replicate_from.sources]
+        if len(set(names)) < len(names):
+            raise ValueError("replicate_from: two sources have the same name")
+        if why := name_problem(self.node, "node"):
+            raise ValueError(f"node: {why}")
+        return self
+
+
+def assemble(said: Any, base: str) -> tuple[ReplicaForm | None, list[Problem]]:
+    """The replica that plain keys and values declare, None when there are problems."""
+    problems: list[Problem] = []
+    parts = Parts(base, problems)
+    if not isinstance(said, Mapping):
+        parts.add((), "should be a mapping with the keys node, data and replicate_from")
+        return None, problems
+    form: ReplicaForm | None = parts.options(ReplicaForm, dict(said), ())
+    return (None if problems else form), problems
