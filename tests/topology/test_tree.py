@@ -174,7 +174,8 @@ def converge(directory: Path, seconds: float, seed: int) -> None:
             for _ in range(chance.randrange(1, 4)):
                 write(root, number, 20)
                 number += 20
-            victim: NodeProcess | ReplicaProcess = chance.choice([root, *replicas, *replicas])
+            processes: list[NodeProcess | ReplicaProcess] = [root, *replicas, *replicas]
+            victim = chance.choice(processes)
             victim.end(signal.SIGKILL)
             write(root, number, 5)
             number += 5

@@ -112,6 +112,8 @@ def _lines(name: str, found: dict[str, Any]) -> list[str]:
 def _behind(told: dict[str, Any]) -> str:
     from tailrace.units import show_bytes
 
+    if told["behind"] is None:
+        return "how far behind is not known"
     text = f"{told['behind']} messages behind"
     if told["behind_bytes"] is None:
         return text

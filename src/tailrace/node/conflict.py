@@ -60,6 +60,10 @@ class Clash:
     """Whether the message is newer than the row."""
     rival: str = ""
     """The key of the row that is there, when that is another one."""
+    had_both: bool = False
+    """Whether the message's node wrote that row, too, and before: then its table can have both."""
+    with_it: tuple[int, ...] = ()
+    """The messages of the batch that made the row what it is, this one the last."""
 
 
 @dataclass(frozen=True, slots=True)

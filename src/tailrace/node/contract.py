@@ -48,7 +48,7 @@ class NodeWriter(Writer, Clearing, Protocol):
         """The messages that are in conflict with the rows that are there, in their order."""
 
     def rivals(self, messages: Messages) -> Iterator[Clash]:
-        """The messages that cannot be written beside rows with other keys, which other nodes wrote, in their order."""
+        """The messages whose rows cannot be there beside others with other keys, in their order."""
 
     def drop_rival(self, conflict: Conflict) -> None:
         """Delete the row that a message found; that is not noted as a change of the database's own."""

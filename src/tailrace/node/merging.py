@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LIMBO: Final = "limbo"
 """Under which name a store remembers which synchronous transactions are undecided."""
+LATEST: Final = "latest"
+"""And the latest time of all messages that were written into it: that is what its users can know."""
 _MERGE_BYTES: Final = 64 * MIB
 _Wanted = tuple[Offset | None, SelectedFrame]
 """What is to be written, and the offset as of which it happens where that is not its own."""
@@ -63,6 +65,8 @@ class Merger:
         self._storage = storage
         self._journal = journal
         self._namespace = namespace
+        self.latest_us: int | None = None
+        """The latest time of all messages that the database has; None when that is not known."""
 
     def merge(self, end: Offset, captured: Position) -> int | None:
         """Some groups up to an offset in one transaction, each whole; says how many messages were written. None when
@@ -72,28 +76,30 @@ class Merger:
         if self.next_offset >= end:
             return 0
         try:
-            return self._merge(end, captured, tells=self._tells)
+            return self._merge(end, captured, end)
         except Undecided as stop:
             self._quarantine(stop.conflict)
             if stop.group > self.next_offset:
-                return self._merge(stop.group, captured, tells=self._tells)
+                return self._merge(stop.group, captured, end)
             raise stopped(stop.conflict) from None
         except GivesWay as stop:
             if stop.group > self.next_offset:
-                return self._merge(stop.group, captured, tells=self._tells)
+                return self._merge(stop.group, captured, end)
             if self._storage.give_way(stop.conflicts):
                 return None
-            return self._merge(end, captured, tells=False)  # they came with the same group, and are nowhere else
+            return self._merge(end, captured, end, gives_way=False)  # they came with the same group
 
-    def _merge(self, end: Offset, captured: Position, *, tells: bool) -> int | None:
-        """`tells` says whether this node's own messages remove what lost against rivals."""
+    def _merge(self, end: Offset, captured: Position, noted: Offset, *, gives_way: bool = True) -> int | None:
+        """Up to `end`. What is captured here is noted up to a later offset; rivals that are here give way first, for
+        everybody, unless said otherwise."""
         count = 0
         size = 0
+        latest_us = self.latest_us or 0
         rivalry = Rivalry(self.put)
         with self._cursor(self.next_offset) as cursor, self._writing() as writer:
             if not writer.is_captured(captured):
                 return None
-            self._note_captured(writer, end)
+            self._note_captured(writer, noted)
             known = limbo = decode_limbo(writer.recalled(LIMBO))
             for group in _groups(cursor.advance(end)):
                 try:
@@ -103,22 +109,26 @@ class Merger:
                 except Undecided as stop:
                     stop.group = group[0].head.offset
                     raise
-                if tells and rivalry.beaten:
+                if self._tells and gives_way and rivalry.beaten:
                     raise GivesWay(rivalry.beaten, group[0].head.offset)
                 size += sum(frame.head.body_bytes for frame in group)
+                latest_us = max(latest_us, *(frame.head.timestamp for frame in group))
                 if size >= _MERGE_BYTES:
                     break
             if not writer.is_captured(captured):
                 return None
             if limbo != known:
                 writer.remember(LIMBO, encode_limbo(limbo))
-            if tells:
+            if self._tells:
                 for lost in rivalry.lost:
                     self._journal.append_local(lost)
+            if latest_us != self.latest_us:
+                writer.remember(LATEST, str(latest_us))
             writer.commit(Offset(cursor.next_offset - 1))
+            self.latest_us = latest_us
             self.next_offset = cursor.next_offset
             self.needed_from = min([self.next_offset, *(each.offset for each in limbo.pending)])
-            self._noted = max(self._noted, end)
+            self._noted = max(self._noted, noted)
         return count
 
     def _note_captured(self, writer: NodeWriter, end: Offset) -> None:
@@ -159,6 +169,12 @@ class Merger:
         finally:
             with suppress(TailraceError):
                 writer.close()
+
+    def recall(self) -> None:
+        """Ask the database what it remembers."""
+        with self._writing() as writer:
+            found = writer.recalled(LATEST)
+        self.latest_us = None if found is None else int(found)
 
     def _quarantine(self, conflict: Conflict) -> None:
         with self._writing() as writer:
@@ -215,8 +231,9 @@ class Merger:
         return count
 
     def _write_decided(self, writer: NodeWriter, message: Messages, policy: Policy, rivalry: Rivalry) -> int:
-        writer.note_versions(message, always=True)
-        return rivalry.write(writer, message, policy)
+        kept, left_out = rivalry.settle(writer, message, policy)
+        writer.note_versions(_but(message, left_out), always=True)
+        return self.put(writer, kept)
 
     def _write_newer(
         self, writer: NodeWriter, messages: Messages, judged: Judgement, policy: Policy, rivalry: Rivalry
@@ -225,8 +242,9 @@ class Merger:
         is_left = [move and may for move, may in zip(judged.is_move, judged.may_move, strict=True)]
         is_wanted = [newer or left for newer, left in zip(judged.is_newer, is_left, strict=True)]
         wanted = _settled(messages, judged).filter(pa.array(is_wanted, pa.bool_()))
-        writer.note_versions(messages)
-        return rivalry.write(writer, wanted, policy)
+        kept, left_out = rivalry.settle(writer, wanted, policy)
+        writer.note_versions(_but(messages, left_out))
+        return self.put(writer, kept)
 
     def _unapplied(self, writer: NodeWriter, wanted: Iterable[_Wanted]) -> Iterator[Messages]:
         """What the database does not have yet."""
@@ -245,6 +263,13 @@ class Merger:
         head = frame.head
         is_ours = head.origin == LOCAL or head.namespace.startswith(RESERVED)
         return not is_ours and self._namespace.search(head.namespace) is not None
+
+
+def _but(messages: Messages, lsns: set[int]) -> Messages:
+    if not lsns:
+        return messages
+    given: list[Any] = messages.rows.column("lsn").to_pylist()
+    return messages.filter(pa.array([lsn not in lsns for lsn in given], pa.bool_()))
 
 
 def _groups(frames: Iterator[SelectedFrame]) -> Iterator[list[SelectedFrame]]:

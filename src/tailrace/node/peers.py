@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tailrace.log.consumers import Consumers, State
@@ -52,7 +52,9 @@ def _following(consumers: Consumers, node: NodeId, subscription: Subscription) -
 
 def _away(consumers: Consumers, node: NodeId, consumer: Consumer) -> Peer:
     age_s = max(0.0, consumers.clock() - consumer.seen_s)
-    lag = lag_behind(consumers.view, consumers.position(consumer), consumers.clock())
+    position = consumers.position(consumer)
+    lag = lag_behind(consumers.view, position, consumers.clock())
+    lag = replace(lag, messages=consumers.view.head().next_offset - 1 - position)  # those that are gone, too
     lost = None
     if consumer.state is State.INVALIDATED:
         lost = consumer.agreement.invalidated or "messages that it needs are gone"

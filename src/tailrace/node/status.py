@@ -55,7 +55,7 @@ def _source(applier: Applier, ours: Vclock) -> dict[str, Any]:
         "state": progress.state.value,
         "error": None if progress.error is None else progress.error.encode(),
         "vclock": progress.source_clock.encode(),
-        "behind": _behind(applier.source.wanted(progress.source_clock), ours),
+        "behind": _behind(applier.source.wanted(progress.source_clock), ours) if progress.seen_s else None,
         "behind_bytes": progress.behind_bytes,
         "behind_s": progress.behind_s,
         "lag_s": progress.lag_s,

@@ -29,7 +29,7 @@ from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
 from tailrace.node.contract import NodeView, NodeWriter, StoreOptions, VersionRow
-from tailrace.node.merging import LIMBO, Merger
+from tailrace.node.merging import LATEST, LIMBO, Merger
 from tailrace.pipeline.spec import EVERYTHING as ALL_NAMESPACES
 from tailrace.relay.limbo import Limbo, encode_limbo
 from tailrace.relay.names import SYNCHRO, VERSIONS
@@ -111,6 +111,7 @@ class Store:
             opening.callback(self._session.close)
             self._merger = self._merger_from(self._session.resume_offset)
             self._begin()
+            self._merger.recall()
             self._closing = opening.pop_all()
 
     def close(self) -> None:
@@ -180,7 +181,8 @@ class Store:
                 raise _refused(self._where, changes)
             if changes:
                 old, self._progress = self._progress, replace(self._progress, position=end)
-                self._journal.append_local(batches, [*bookmark(old, self._progress, now())])
+                noted = [*bookmark(old, self._progress, now())]
+                self._journal.append_local(batches, noted, knew_us=self._merger.latest_us)
                 self._noted_s = time.monotonic()
                 count += changes
             else:
@@ -309,7 +311,7 @@ class Store:
                 check_contained(here, vclock)
                 count = self._fill(writer, batches, limbo, only)
                 writer.commit(Offset(max(0, end - 1)))
-                self._merger = self._merger_from(end)
+                self._merge_from(end)
                 self._session.commit(max(0, end - 1))
                 self._install()
             return count
@@ -318,6 +320,11 @@ class Store:
     def _merger_from(self, start: Offset) -> Merger:
         tells = not self._is_read_only
         return Merger(self.storage, self._journal, self._namespace, start, self._policies, tells=tells)
+
+    def _merge_from(self, start: Offset) -> None:
+        latest_us = self._merger.latest_us
+        self._merger = self._merger_from(start)
+        self._merger.latest_us = latest_us
 
     def _has_news(self, upto: Position) -> bool:
         pieces = self._reader.plan_changes(self._progress.position or {}, self._over(upto))
@@ -331,14 +338,17 @@ class Store:
             writer.clear(table.namespace)
 
     def _fill(self, writer: NodeWriter, batches: Iterable[Batch], limbo: Limbo | None, only: re.Pattern[str]) -> int:
-        count = 0
+        count = latest_us = 0
         for batch in batches:
             if batch.namespace == VERSIONS:
                 rows = list(_version_rows(batch))
                 writer.put_versions(rows)
-                self._journal.know_time(max((at_us for _, _, at_us, _, _ in rows), default=0))
+                latest_us = max([latest_us, *(at_us for _, _, at_us, _, _ in rows)])
             elif only.search(batch.namespace):
                 count += self._merger.put(writer, _messages(batch, count))
+        self._journal.know_time(latest_us)
+        latest_us = self._merger.latest_us = max(latest_us, self._merger.latest_us or 0)
+        writer.remember(LATEST, str(latest_us))
         writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
         return count
 

@@ -264,8 +264,6 @@ class Applier:
                 beat = Heartbeat.read(_metadata(chunk))
                 self._note(source_clock=beat.vclock, seen_s=time.monotonic())
                 self._note(behind_bytes=beat.behind_bytes, behind_s=beat.behind_s)
-                if self._has(beat.vclock):
-                    self._note(lag_s=0.0)
             groups = list(unpacker.groups(chunk.data))
             self._journal.append_groups(groups)
             for group in groups:
@@ -285,7 +283,8 @@ class Applier:
         return self.source.wanted(vclock) <= self._journal.vclock
 
     def _is_near(self) -> bool:
-        return self.progress.lag_s is None or self.progress.lag_s <= SYNC_LAG_S
+        lag_s = self.progress.lag_s
+        return lag_s is None or lag_s <= SYNC_LAG_S or self._has(self.progress.source_clock)
 
     def _note(self, **news: Any) -> None:
         self.progress = replace(self.progress, **news)

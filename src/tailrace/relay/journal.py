@@ -61,6 +61,7 @@ class Journal:
         self._begin = keepsake.begin
         self._vclock = keepsake.vclock.joined(clock_of(self.view))
         self._latest_us = max((keepsake.latest_us, *(found.latest for _, found in self.view.all_contents())))
+        self._own_us = max(keepsake.own_us, _latest_of(self.view, node))
         self._oldest = Oldest(log.directory)
         self._terms = Terms(log.directory)
         self.limbo = self._terms.limbo(self.view).behind(self._begin)
@@ -129,11 +130,15 @@ class Journal:
             vclock, begin = self._vclock, self._begin
         return self._oldest.clock(vclock, begin)
 
-    def append_local(self, batches: Iterable[Batch], beside: Sequence[Batch] = ()) -> Vclock:
+    def append_local(
+        self, batches: Iterable[Batch], beside: Sequence[Batch] = (), knew_us: int | None = None
+    ) -> Vclock:
         """Append what happened here as one group. The batches' own lsn give its order; they get the node's numbers.
-        What comes `beside` them is of no origin, and stays here."""
+        What comes `beside` them is of no origin, and stays here.
+
+        What happens here is later than what whoever did it knew: all up to the time `knew_us`, or all there is."""
         with self._turn:
-            numbered = self._numbered(list(batches))
+            numbered = self._numbered(list(batches), self._latest_us if knew_us is None else knew_us)
             if numbered:
                 offsets = self.log.append([*numbered, *beside])
                 count = sum(len(batch) for batch in numbered)
@@ -164,6 +169,8 @@ class Journal:
                 for news in written:
                     self._vclock = self._vclock.advanced(news.origin, news.last)
                     self._latest_us = max(self._latest_us, news.latest_us)
+                    if news.origin == self.node:
+                        self._own_us = max(self._own_us, news.latest_us)
                     if news.control is not None:
                         self._observe(news.control, news.origin, news.offset)
         return len(written)
@@ -212,9 +219,9 @@ class Journal:
 
     def _keep(self) -> None:
         self._terms.keep(self.limbo)
-        keep(self.log.directory, Keepsake(self._vclock, self._begin, self._latest_us))
+        keep(self.log.directory, Keepsake(self._vclock, self._begin, self._latest_us, self._own_us))
 
-    def _numbered(self, batches: list[Batch]) -> list[Batch]:
+    def _numbered(self, batches: list[Batch], knew_us: int) -> list[Batch]:
         batches = [batch for batch in batches if len(batch)]
         if not batches:
             return []
@@ -224,18 +231,12 @@ class Journal:
         ranks += self._vclock[self.node]
         ends = np.cumsum([len(batch) for batch in batches])
         made = [
-            replace(batch, rows=self._timed(_with_lsn(batch.rows, part)), origin=self.node)
+            replace(batch, rows=_timed(_with_lsn(batch.rows, part), max(knew_us, self._own_us)), origin=self.node)
             for batch, part in zip(batches, np.split(ranks, ends[:-1]), strict=True)
         ]
-        self._latest_us = max(self._latest_us, *(_latest(batch.rows) for batch in made))
+        self._own_us = max(_latest(batch.rows) for batch in made)
+        self._latest_us = max(self._latest_us, self._own_us)
         return made
-
-    def _timed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What happens here is later than all that is known here, whatever the clocks of others say."""
-        at: Any = rows.schema.get_field_index("timestamp")
-        given = rows.column(at).view(pa.int64()).to_numpy(zero_copy_only=False)
-        times = np.maximum(given, self._latest_us + 1)
-        return rows.set_column(at, "timestamp", pa.array(times, pa.int64()).cast(TIMESTAMP))
 
 
 def clock_of(view: LogView) -> Vclock:
@@ -258,6 +259,22 @@ def span_of(heads: Sequence[Head]) -> tuple[NodeId, Lsn, Lsn]:
     if last - first + 1 != messages:
         raise bad_group(f"it has {messages} messages from lsn {first} to {last}")
     return origins.pop(), first, last
+
+
+def _timed(rows: pa.RecordBatch, after_us: int) -> pa.RecordBatch:
+    """Messages that are later than a time, whatever the clocks of others say."""
+    at: Any = rows.schema.get_field_index("timestamp")
+    given = rows.column(at).view(pa.int64()).to_numpy(zero_copy_only=False)
+    times = np.maximum(given, after_us + 1)
+    return rows.set_column(at, "timestamp", pa.array(times, pa.int64()).cast(TIMESTAMP))
+
+
+def _latest_of(view: LogView, node: NodeId) -> int:
+    """The latest time of one origin's messages in a log: those in its last segment that has any."""
+    bases = [base for base, found in view.all_contents() if node in found.origins]
+    if not bases:
+        return 0
+    return max(head.timestamp for head in view.heads(bases[-1]) if head.origin == node)
 
 
 def _latest(rows: pa.RecordBatch) -> int:

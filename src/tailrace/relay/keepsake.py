@@ -25,6 +25,8 @@ class Keepsake:
     """What came to the node by a snapshot, and so never was in its log."""
     latest_us: int = 0
     """The latest time of all messages that the node knew."""
+    own_us: int = 0
+    """The latest time of its own."""
 
 
 def keep(directory: str, keepsake: Keepsake) -> None:
@@ -33,6 +35,7 @@ def keep(directory: str, keepsake: Keepsake) -> None:
         "vclock": keepsake.vclock.encode(),
         "begin": keepsake.begin.encode(),
         "latest_us": keepsake.latest_us,
+        "own_us": keepsake.own_us,
     }
     path = os.path.join(directory, NAME)
     with disk_errors("keeping the clock", path):
@@ -50,7 +53,9 @@ def kept(directory: str) -> Keepsake:
             return Keepsake()
     try:
         told: dict[str, Any] = json.loads(raw)
-        return Keepsake(decode_vclock(told["vclock"]), decode_vclock(told["begin"]), int(told["latest_us"]))
+        latest_us = int(told["latest_us"])
+        own_us = int(told.get("own_us", latest_us))
+        return Keepsake(decode_vclock(told["vclock"]), decode_vclock(told["begin"]), latest_us, own_us)
     except (ValueError, KeyError, TypeError, TailraceError) as error:
         what = f"the clock cannot be read: {error}"
         raise TailraceError("log.corrupt", what, place=Place(path), hint="restore the file from a backup") from error

@@ -21,7 +21,7 @@ from tailrace.ahead import one_ahead
 from tailrace.deliver.contract import Spread, Target
 from tailrace.deliver.messages import Messages
 from tailrace.deliver.ordering import in_source_order
-from tailrace.deliver.outcome import Outcome, outcome
+from tailrace.deliver.outcome import outcome
 from tailrace.deliver.parting import Part
 from tailrace.deliver.refusal import refuse_changes, refuse_shared, refuse_without_key, refused, span
 from tailrace.errors import TailraceError
@@ -248,19 +248,21 @@ class PostgresWriter:
         return True
 
     def _apply(self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages) -> None:
-        """Write the last state of every key. Where these states collide on the way, every change in its order."""
+        """Write the last state of every key. Where these states collide on the way, every change in its order; where
+        that collides with others' rows, all rows anew."""
         refuse_without_key(messages, destination.key)
-        try:
-            with connection.transaction():
-                self._write_outcome(connection, destination, outcome(messages, destination.key, _rendered))
-        except pg_errors.UniqueViolation:
-            if len(messages) == 1:
-                raise
-            for at in range(len(messages)):
-                result = outcome(messages.slice(at, 1), destination.key, _rendered)
-                self._write_outcome(connection, destination, result)
+        for way in (self._write_outcome, self._write_in_order, self._write_anew):
+            try:
+                with connection.transaction():
+                    way(connection, destination, messages)
+            except pg_errors.UniqueViolation:
+                if len(messages) == 1 or way == self._write_anew:
+                    raise
+            else:
+                return
 
-    def _write_outcome(self, connection: psycopg.Connection[Any], destination: Destination, result: Outcome) -> None:
+    def _write_outcome(self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages) -> None:
+        result = outcome(messages, destination.key, _rendered)
         gone = pa.StructArray.from_arrays(
             [column for column, _ in result.gone], fields=[field for _, field in result.gone]
         )
@@ -268,6 +270,26 @@ class PostgresWriter:
             self._delete(connection, destination, gone)
         if len(result.put):
             self._put(connection, destination, result.put, destination.key)
+
+    def _write_in_order(
+        self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages
+    ) -> None:
+        for at in range(len(messages)):
+            self._write_outcome(connection, destination, messages.slice(at, 1))
+
+    def _write_anew(self, connection: psycopg.Connection[Any], destination: Destination, messages: Messages) -> None:
+        """Rows that exchange their values are taken out first. That is only possible with whole rows, to which no
+        other table refers."""
+        rows = outcome(messages, destination.key, _rendered).put
+        written = {name for name, column in destination.columns.items() if not column.is_generated}
+        is_referred = connection.execute(writesql.IS_REFERRED, (destination.schema, destination.table)).fetchone()
+        if destination.is_view or is_referred == (True,) or not written <= {field.name for field in rows.type}:
+            self._write_in_order(connection, destination, messages)
+            return
+        fields = [rows.type.field(name) for name in destination.key]
+        keys = pa.StructArray.from_arrays([rows.field(name) for name in destination.key], fields=fields)
+        self._delete(connection, destination, keys)
+        self._write_outcome(connection, destination, messages)
 
     def _put(
         self,

@@ -47,6 +47,13 @@ UNIQUES: Final = """
       AND i.indexprs IS NULL AND k.place <= i.indnkeyatts
     GROUP BY i.indexrelid
 """
+IS_REFERRED: Final = """
+    SELECT EXISTS (
+        SELECT FROM pg_constraint f JOIN pg_class c ON c.oid = f.confrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE f.contype = 'f' AND n.nspname = %s AND c.relname = %s
+    )
+"""
+"""Whether rows of other tables refer to this one's."""
 IS_TYPE: Final = "SELECT to_regtype(%s) IS NOT NULL"
 DELETES_THROUGH: Final = """
     SELECT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = to_regclass(%s) AND tgtype & 64 <> 0 AND tgtype & 8 <> 0)

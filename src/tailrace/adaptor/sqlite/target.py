@@ -30,6 +30,8 @@ class Destination:
     key: tuple[str, ...]
     generated: frozenset[str]
     """Columns that SQLite computes itself, in lower case."""
+    written: frozenset[str] = frozenset()
+    """All other columns, in lower case."""
 
     @property
     def is_view(self) -> bool:
@@ -42,15 +44,15 @@ def find(connection: sqlite3.Connection, table: str, key: tuple[str, ...]) -> De
     view = _view(connection, table)
     if info is None and view is None:
         return None
+    columns = info.columns if info else ()
     deletes_through_view = view is not None and (info is None or _deletes(connection, view))
     return Destination(
         table=info.name if info else table,
         into=view or (info.name if info else table),
         delete_from=view if view and deletes_through_view else table,
         key=key,
-        generated=frozenset(column.name.lower() for column in info.columns if column.generated)
-        if info
-        else frozenset(),
+        generated=frozenset(column.name.lower() for column in columns if column.generated),
+        written=frozenset(column.name.lower() for column in columns if not column.generated),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -293,26 +293,52 @@ def table_name(namespace: str) -> str:
 
 
 def _apply(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
-    """Write the last state of every key. Where these states collide on the way, every change in its order."""
+    """Write the last state of every key. Where these states collide on the way, every change in its order; where that
+    collides with others' rows, all rows anew."""
     refuse_without_key(messages, destination.key)
-    connection.execute("SAVEPOINT apply")
-    try:
-        _write_outcome(connection, destination, messages)
-    except sqlite3.IntegrityError:
-        if len(messages) == 1:
-            raise
-        connection.execute("ROLLBACK TO apply")
-        for at in range(len(messages)):
-            _write_outcome(connection, destination, messages.slice(at, 1))
+    for way in (_write_outcome, _write_in_order, _write_anew):
+        connection.execute("SAVEPOINT apply")
+        try:
+            way(connection, destination, messages)
+        except sqlite3.IntegrityError:
+            if len(messages) == 1 or way is _write_anew:
+                raise
+            connection.execute("ROLLBACK TO apply")
+        else:
+            break
     connection.execute("RELEASE apply")
 
 
 def _write_outcome(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
     """1. What is gone, 2. what is there."""
     result = outcome(messages, destination.key, as_json)
-    gone = [bindable(column, field) for column, field in result.gone]
-    connection.executemany(sql.delete(destination.delete_from, destination.key), list(zip(*gone, strict=True)))
+    _delete(connection, destination, result.gone)
     _insert(connection, destination, result.put)
+
+
+def _write_in_order(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
+    for at in range(len(messages)):
+        _write_outcome(connection, destination, messages.slice(at, 1))
+
+
+def _write_anew(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
+    """Rows that exchange their values are taken out first. That is only possible with whole rows."""
+    result = outcome(messages, destination.key, as_json)
+    told = {field.name.lower() for field in result.put.type}
+    if destination.is_view or not destination.written <= told:
+        _write_in_order(connection, destination, messages)
+        return
+    _delete(connection, destination, result.gone)
+    fields = {field.name: field for field in result.put.type}
+    _delete(connection, destination, [(result.put.field(name), fields[name]) for name in destination.key])
+    _insert(connection, destination, result.put)
+
+
+def _delete(
+    connection: sqlite3.Connection, destination: Destination, keys: Sequence[tuple[pa.Array[Any], pa.Field[Any]]]
+) -> None:
+    values = [bindable(column, field) for column, field in keys]
+    connection.executemany(sql.delete(destination.delete_from, destination.key), list(zip(*values, strict=True)))
 
 
 def _append(connection: sqlite3.Connection, destination: Destination, messages: Messages) -> None:
