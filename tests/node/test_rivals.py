@@ -195,6 +195,8 @@ def test_what_lost_can_be_brought_back(make_shops: MakeShops) -> None:
 def test_all_end_with_the_same_rows_in_whichever_order_they_hear(make_shops: MakeShops, seed: int) -> None:
     shops = make_shops(Policy.LAST_WRITE, 3)
     chance = random.Random(seed)
+    shops[0].run("INSERT INTO t VALUES (7, 'w7', 'a')")
+    shops[1].run("INSERT INTO t VALUES (8, 'w7', 'b')")  # two that meet for sure
     for _ in range(12):
         for shop in shops:
             for _ in range(chance.randrange(3)):
