@@ -35,7 +35,7 @@ def is_below(member: Member, ancestor: Member) -> bool:
 
 def candidates(placement: Placement, database: str, report: Report, caller: Member | None) -> list[tuple[int, int]]:
     """The tier and load of everybody who may be offered, best first. The caller's own slots count as free."""
-    found = []
+    found, doubtful = [], []
     for member in placement.members.values():
         if member.site.database != database or member.state is not State.ACTIVE or member is caller:
             continue
@@ -50,8 +50,8 @@ def candidates(placement: Placement, database: str, report: Report, caller: Memb
         if slots >= placement.fanout(database) or pending >= placement.limits.pending_max:
             continue
         if report.is_covered_by(member.report):
-            found.append((depth, slots))
-    return sorted(found)[: placement.limits.candidates_max]
+            (doubtful if member.is_doubtful else found).append((depth, slots))
+    return sorted(found or doubtful)[: placement.limits.candidates_max]
 
 
 def check(placement: Placement) -> None:

@@ -238,6 +238,18 @@ def test_a_refusal_changes_nothing() -> None:
     naive.check(found)
 
 
+def test_who_cannot_be_reached_comes_last_until_it_is_heard_of() -> None:
+    found = placement(8)
+    join(found, 0)
+    for unreachable, expected in (([], ROOT), ([ROOT], site(0)), ([site(0)], ROOT)):
+        offer = found.register(site(1), UNKNOWN, 0.0, unreachable=unreachable)
+        assert isinstance(offer, Offer) and offer.reserved == expected
+    found.keepalive(site(0), UNKNOWN, 0.0)
+    offer = found.register(site(2), UNKNOWN, 0.0)
+    assert isinstance(offer, Offer)
+    assert [candidate.site for candidate in offer.candidates] == [site(0)], "nobody who is in doubt"
+
+
 def test_more_than_the_fanout_only_when_asked() -> None:
     found = placement(1)
     found.register(site(0), UNKNOWN, 0.0)
@@ -311,14 +323,18 @@ class PlacementMachine(RuleBasedStateMachine):
         self.offers: dict[Site, Offer] = {}
         self.moves: dict[Site, Site] = {}
 
-    @rule(number=NUMBERS, report=REPORTS)
-    def register(self, number: int, report: Report) -> None:
+    @rule(number=NUMBERS, report=REPORTS, unreachable=st.sets(NUMBERS, max_size=2))
+    def register(self, number: int, report: Report, unreachable: set[int]) -> None:
         node = site(number)
         self.placement.expire(self.now)
+        doubted = [site(other) for other in unreachable]
+        for other in doubted:
+            if (member := self.placement.members.get(other)) is not None:
+                member.is_doubtful = True
         expected = naive.candidates(self.placement, "orders", report, self.placement.members.get(node))
         if (known := self.placement.members.get(node)) is not None and known.is_source:
             return
-        found = self.placement.register(node, report, self.now)
+        found = self.placement.register(node, report, self.now, unreachable=doubted)
         if isinstance(found, Refusal):
             assert expected == []
         else:

@@ -29,8 +29,8 @@ class Choice:
         """Who gets the log from the one that asks, in a way that the tree does not know."""
 
     def within_fanout(self) -> list[Member]:
-        """Those with a free slot, best first."""
-        return self._pick(self._tree.free)
+        """Those with a free slot, best first; those about whom there is doubt only if there is nobody else."""
+        return self._pick(self._tree.free) or self._pick(self._tree.doubtful)
 
     def over_fanout(self) -> list[Member]:
         """Those without, for somebody who asked for it."""

@@ -76,6 +76,8 @@ class Member:
     """It is in tier 0: it replicates from nobody in this topology."""
     is_stopped: bool = False
     """An operator wants it not to replicate."""
+    is_doubtful: bool = False
+    """Somebody could not reach it, and it has not been heard of since."""
     report: Report = UNKNOWN
     seen: float | None = None
     """When it was last heard of."""

@@ -66,11 +66,24 @@ class Placement:
         return self.trees[database]
 
     def register(
-        self, site: Site, report: Report, now: float, *, sources: Sequence[Site] = (), over_fanout: bool = False
+        self,
+        site: Site,
+        report: Report,
+        now: float,
+        *,
+        sources: Sequence[Site] = (),
+        unreachable: Sequence[Site] = (),
+        over_fanout: bool = False,
     ) -> Offer | Refusal:
-        """Candidates for a node, which is Pending from then on, with a slot reserved at the first of them."""
+        """Candidates for a node, which is Pending from then on, with a slot reserved at the first of them.
+
+        Who is unreachable for it comes last, for others too, until it is heard of again.
+        """
         self.expire(now)
         tree = self.tree(site.database)
+        for other in unreachable:
+            if other.database == site.database and (doubted := self.members.get(other)) is not None:
+                tree.set_doubtful(doubted, is_doubtful=True)
         for source in sources:
             self._check_same_log(site, source)
             if source != site and source not in self.members:
@@ -135,6 +148,8 @@ class Placement:
             return Answer(is_known=False)
         member.report, member.seen = report, now
         self.reported[member] = None
+        if member.is_doubtful:
+            self.tree(site.database).set_doubtful(member, is_doubtful=False)
         if member.state is State.INACTIVE and not self._revive(member):
             self._leases.set(member, now + self._limits.forget_s)
             return Answer(is_known=False, is_stopped=member.is_stopped)

@@ -6,10 +6,12 @@ most once a second.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -17,7 +19,7 @@ from tailrace.topology.answers import Answer, Confirmed, Move, Needed, Offer, Re
 from tailrace.topology.limits import Limits
 from tailrace.topology.member import UNKNOWN, Member, Report, State
 from tailrace.topology.placement import Placement
-from tailrace.topology.rebalancing import propose_move
+from tailrace.topology.rebalancing import propose_move, propose_move_of
 from tailrace.topology.site import Site
 from tailrace.topology.storage import Record, Storage
 from tailrace.topology.tunables import Tunable, Tunables, Value
@@ -45,18 +47,29 @@ class Registry:
             self._placement.override_fanout(database, fanout)
         for replica, source in kept.rules:
             self._placement.rules.add(replica, source)
-        self._flushed = self._balanced = clock()
+        self._balanced: dict[str, float] = {}
+        self._rebalance_s = self._tunables.seconds("physrep_rebalance_interval")
+        self._flushed = clock()
         self._restore(kept.records)
 
     def register_replicant(
-        self, site: Site, report: Report = UNKNOWN, *, sources: Sequence[Site] = (), over_fanout: bool = False
+        self,
+        site: Site,
+        report: Report = UNKNOWN,
+        *,
+        sources: Sequence[Site] = (),
+        unreachable: Sequence[Site] = (),
+        over_fanout: bool = False,
     ) -> Offer | Refusal:
         """Candidates for a node that wants to replicate from its `received` on.
 
         `sources` are the nodes of tier 0 as the caller knows them: who is new among them is believed to be one.
+        `unreachable` are nodes that it could not connect to: they are offered last until they are heard of again.
         """
         with self._call() as now:
-            return self._placement.register(site, report, now, sources=sources, over_fanout=over_fanout)
+            return self._placement.register(
+                site, report, now, sources=sources, unreachable=unreachable, over_fanout=over_fanout
+            )
 
     def update_registry(self, site: Site, source: Site) -> Confirmed | Refusal:
         """The node is connected to the source, by its own connection or by one that the source made."""
@@ -66,11 +79,14 @@ class Registry:
     def keepalive(self, site: Site, report: Report) -> Answer:
         """The node lives and is so far."""
         with self._call() as now:
-            if now - self._balanced >= self._tunables.seconds("physrep_rebalance_interval"):
-                self._balanced = now
-                for database in list(self._placement.trees):
-                    propose_move(self._placement, database, now)
-            return self._placement.keepalive(site, report, now)
+            answer = self._placement.keepalive(site, report, now)
+            if not answer.is_known or now - self._balanced.get(site.database, -math.inf) < self._rebalance_s:
+                return answer
+            move = propose_move_of(self._placement, self._placement.members[site], now)
+            if move is None:
+                return answer
+            self._balanced[site.database] = now
+            return replace(answer, move=move.source)
 
     def reset_nodes(self, sites: Iterable[Site], state: State) -> None:
         """Cut nodes off from where they replicate. Active makes them sources, Inactive nobody's source."""
@@ -152,6 +168,7 @@ class Registry:
             self._storage.set_tunable(name, text)
             self._tunables.set(name, text)
             self._placement.set_limits(Limits.of(self._tunables))
+            self._rebalance_s = self._tunables.seconds("physrep_rebalance_interval")
             return value
 
     def override_fanout(self, database: str, fanout: int | None) -> None:
@@ -215,8 +232,17 @@ class Registry:
         placement = self._placement
         for record in records:
             seen = None if record.seen is None else now - max(0.0, wall - record.seen)
-            member = Member(record.site, record.state, record.is_source, record.is_stopped, record.report, seen)
-            placement.restore(member, now)
+            placement.restore(
+                Member(
+                    record.site,
+                    record.state,
+                    is_source=record.is_source,
+                    is_stopped=record.is_stopped,
+                    report=record.report,
+                    seen=seen,
+                ),
+                now,
+            )
         for record in records:
             parent = None if record.source is None else placement.members.get(record.source)
             reserved = None if record.reserved is None else placement.members.get(record.reserved)

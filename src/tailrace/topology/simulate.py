@@ -19,6 +19,8 @@ from tailrace.topology.site import Site
 from tailrace.topology.storage import NoStorage
 
 _DATABASE: Final = "simulated"
+_AGAIN_S: Final = 1.0
+"""A replica that has tried all candidates registers again after this time, more or less."""
 Answered = TypeVar("Answered")
 
 
@@ -37,10 +39,10 @@ class _Simulation:
         self._registry = Registry(NoStorage(), lambda: self._now, lambda: self._now)
         self._registry.set_tunable("physrep_fanout", str(scenario.fanout))
         self._keepalive_s = float(self._registry.tunable("physrep_keepalive_freq_sec"))
-        self._penalty_s = float(self._registry.tunable("physrep_reconnect_penalty"))
         self._sites = [Site(_DATABASE, f"node{number}:4700") for number in range(scenario.nodes + 1)]
         self._numbers = {site: number for number, site in enumerate(self._sites)}
         self._candidates: list[list[int]] = [[] for _ in self._sites]
+        self._unreachable: list[tuple[Site, ...]] = [() for _ in self._sites]
         self._links = Links(scenario.nodes + 1, scenario.write_bytes_s)
         self._events: list[tuple[float, int, Callable[[int], None], int]] = []
         self._order = count()
@@ -79,7 +81,11 @@ class _Simulation:
         if not self._links.is_alive[number] or self._links.source[number] != NOBODY:
             return
         report = Report(generation=1, first_offset=0, received=self._links.position(number))
-        found = self._ask(lambda: self._registry.register_replicant(self._sites[number], report), "register_replicant")
+        unreachable, self._unreachable[number] = self._unreachable[number], ()
+        found = self._ask(
+            lambda: self._registry.register_replicant(self._sites[number], report, unreachable=unreachable),
+            "register_replicant",
+        )
         if isinstance(found, Refusal):
             self._refusals[found.reason] += 1
             self._later(found.retry_after_s * self._random.uniform(0.5, 1.5), self._register, number)
@@ -88,15 +94,16 @@ class _Simulation:
         self._later(self._latency(), self._connect, number)
 
     def _connect(self, number: int) -> None:
-        """Try the next candidate."""
+        """Try the next candidate. Who has ended is told when registering again, at once, which gets another slot."""
         if not self._links.is_alive[number] or self._links.source[number] != NOBODY:
             return
         if not self._candidates[number]:
-            self._later(self._penalty_s * self._random.uniform(0.5, 1.5), self._register, number)
+            self._later(_AGAIN_S * self._random.uniform(0.5, 1.5), self._register, number)
             return
         source = self._candidates[number].pop()
         if not self._links.is_alive[source]:
-            self._later(self._scenario.connect_s, self._connect, number)
+            self._unreachable[number] += (self._sites[source],)
+            self._later(self._scenario.connect_s, self._register, number)
         elif self._confirm(number, source):
             self._links.connect(number, source)
             self._look()
@@ -148,6 +155,7 @@ class _Simulation:
         source = self._links.source[number]
         if self._links.is_alive[number] and source != NOBODY and not self._links.is_alive[source]:
             self._links.disconnect(number, self._now)
+            self._unreachable[number] = (self._sites[source],)
             self._register(number)
 
     def _watch(self, _: int) -> None:

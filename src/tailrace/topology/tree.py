@@ -22,6 +22,8 @@ class Tree:
         """Who may be offered."""
         self.full = Shelf()
         """Who could be offered if it had a slot."""
+        self.doubtful = Shelf()
+        """Who may be offered if there is nobody better: somebody could not reach it."""
         self.crowded = Shelf()
         """Who has a slot but too many that are Pending."""
         self.replicas = Shelf()
@@ -97,6 +99,11 @@ class Tree:
         member.state = state
         self.refresh(member)
 
+    def set_doubtful(self, member: Member, *, is_doubtful: bool) -> None:
+        """Offer a member only if there is nobody else, or like the others again."""
+        member.is_doubtful = is_doubtful
+        self._file(member)
+
     def set_source(self, member: Member, *, is_source: bool) -> None:
         """Put a member without a parent into tier 0, or out of it."""
         member.is_source = is_source
@@ -150,7 +157,9 @@ class Tree:
     def _shelf_for(self, member: Member) -> Shelf:
         if member.load >= self.fanout:
             return self.full
-        return self.crowded if len(member.claims) >= self.pending_max else self.free
+        if len(member.claims) >= self.pending_max:
+            return self.crowded
+        return self.doubtful if member.is_doubtful else self.free
 
 
 def _tier(member: Member) -> int | None:

@@ -128,7 +128,7 @@ _ALL: Final = (
     _number("physrep_pollms", 50, "ms", "How long a replica waits when its source has nothing new.", 1),
     _seconds("physrep_pending_lease_sec", 30, "How long a slot is reserved for a replica that registered.", 0.1),
     _number("physrep_active_lease_keepalives", 3, "keepalives", "Missed ones after which a node counts as gone.", 1),
-    _seconds("physrep_rebalance_interval", 60, "How often a replica may be asked to move up; one at a time.", 0.1),
+    _seconds("physrep_rebalance_interval", 1, "How often a replica may be asked to move up; one at a time.", 0.1),
     _number("physrep_rebalance_hysteresis", 1, "tiers", "A replica moves if it gets shallower by so many tiers.", 1),
     _seconds("physrep_forget_sec", 86400, "How long a node without replicas is remembered after it was gone.", 1),
 )
