@@ -294,6 +294,8 @@ def test_it_rebalances_by_itself() -> None:
     assert [registry.keepalive(node, Report()).move for node in (ROOT, site(0), site(1), site(2))] == [
         None,
         None,
-        ROOT,
         None,
-    ], "one at a time, the first that would gain by it"
+        ROOT,
+    ], "the deepest"
+    clock.now += 10
+    assert registry.keepalive(site(1), Report()).move is None, "one at a time"

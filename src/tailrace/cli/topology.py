@@ -41,6 +41,7 @@ def simulate(
     arrive: Annotated[str, typer.Option(help="All replicas come within this time.")] = "60s",
     settle: Annotated[str, typer.Option(help="From the last arrival until some of them end.")] = "60s",
     notice: Annotated[str, typer.Option(help="Within this time a replica notices that its source ended.")] = "5s",
+    watch: Annotated[str, typer.Option(help="How long it is watched after it has healed.")] = "60s",
     write_rate: Annotated[str, typer.Option(help="How much is written to the log in a second.")] = "1MB",
     as_json: JsonOption = False,
 ) -> None:
@@ -57,6 +58,7 @@ def simulate(
         arrive_s=parse_seconds(arrive),
         settle_s=parse_seconds(settle),
         notice_s=parse_seconds(notice),
+        watch_s=parse_seconds(watch),
         write_bytes_s=parse_bytes(write_rate),
     )
     outcome = play(scenario)

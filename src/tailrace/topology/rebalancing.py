@@ -1,4 +1,7 @@
-"""Rebalancing: a replica of a deep tier moves up when a slot is free above, one replica at a time."""
+"""Rebalancing: a replica moves up when a slot is free above, one replica at a time.
+
+Those that take most others with them go first: they may move when they gain anything, the rest when they are deepest.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Final
 from tailrace.topology.answers import Move
 from tailrace.topology.member import Member, State
 from tailrace.topology.placement import Placement
+from tailrace.topology.tree import Tree
 
 _LOOKED_AT_MAX: Final = 32
 """Whoever is not looked at this time is looked at another time."""
@@ -16,38 +20,50 @@ _LOOKED_AT_MAX: Final = 32
 def propose_move(placement: Placement, database: str, now: float) -> Move | None:
     """Reserve a slot for one of the deepest replicas; None if nobody would gain, or somebody is on its way."""
     placement.expire(now)
-    deepest = islice(placement.tree(database).replicas.deepest_first(), _LOOKED_AT_MAX)
-    for member in list(deepest):
+    for member in _deepest(placement, placement.tree(database)):
         if (move := propose_move_of(placement, member, now)) is not None:
             return move
     return None
 
 
 def propose_move_of(placement: Placement, member: Member, now: float) -> Move | None:
-    """Reserve a slot for this replica where it would be shallower; None if another is on its way, or gains far more."""
+    """Reserve a slot for this replica where it would be shallower; None if it is not its turn."""
     tree = placement.tree(member.site.database)
-    if tree.moving is not None or member.state is not State.ACTIVE or member.is_source or member.tier is None:
+    if tree.moving is not None or member.tier is None or not _may_move(placement, member):
         return None
-    deepest = next(tree.replicas.deepest_first(), member)
+    first = next(iter(tree.free), None)
+    if first is None or _gain(member, first) < placement.limits.hysteresis_tiers or not _is_next(placement, member):
+        return None
     for target in islice(tree.free, placement.limits.candidates_max):
-        if _gain(member, target) < max(placement.limits.hysteresis_tiers, _gain(deepest, target) / 2):
-            return None
-        if _fits(placement, member, target):
-            move = Move(member.site, target.site, member.tier, member.tier - _gain(member, target))
+        gain = _gain(member, target)
+        if gain >= placement.limits.hysteresis_tiers and _fits(placement, member, target):
+            move = Move(member.site, target.site, member.tier, member.tier - gain)
             placement.reserve_move(member, target, now)
             return move
     return None
 
 
+def _deepest(placement: Placement, tree: Tree) -> list[Member]:
+    found = islice(tree.replicas.deepest_first(), _LOOKED_AT_MAX)
+    return [member for member in found if _may_move(placement, member)]
+
+
+def _is_next(placement: Placement, member: Member) -> bool:
+    if any(child.children for child in member.children):
+        return True
+    deepest = _deepest(placement, placement.tree(member.site.database))
+    return not deepest or member.tier == deepest[0].tier
+
+
+def _may_move(placement: Placement, member: Member) -> bool:
+    waits = bool(placement.rules.sources_of(member.site))  # until somebody dials it
+    is_replica = member.state is State.ACTIVE and not member.is_source
+    return is_replica and member.reserved is None and not member.is_stopped and not waits
+
+
 def _fits(placement: Placement, member: Member, target: Member) -> bool:
-    return (
-        member.reserved is None
-        and not member.is_stopped
-        and target is not member
-        and member.report.is_covered_by(target.report)
-        and not placement.rules.sources_of(member.site)  # it waits for those who dial it
-        and not placement.is_below(target.site, member.site)
-    )
+    is_below = target is member or placement.is_below(target.site, member.site)
+    return member.report.is_covered_by(target.report) and not is_below
 
 
 def _gain(member: Member, target: Member) -> int:
