@@ -25,6 +25,15 @@ from tailrace.topology.tables import CONNECTIONS, FANOUTS, METADATA, OWNER, PHYS
 _LOCK_NUMBER: Final = 0x7461696C72616365
 """The advisory lock of a registry: `tailrace` in ASCII."""
 _BATCH_ROWS: Final = 1000
+_LINK: Final = {
+    "application_name": "tailrace registry",
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""A server that goes silent is given up."""
 
 
 class DatabaseStorage:
@@ -181,7 +190,8 @@ def _bad_address() -> TailraceError:
 
 def _engine(url: URL) -> Engine:
     try:
-        engine = create_engine(url, poolclass=NullPool, hide_parameters=True)
+        link = {} if url.get_backend_name() == "sqlite" else _LINK
+        engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=link)
     except (ImportError, NoSuchModuleError):
         hint = "install tailrace[registry,postgres]"
         raise TailraceError("topology.registry_failed", "the driver of that database is missing", hint=hint) from None

@@ -29,10 +29,12 @@ def propose_move(placement: Placement, database: str, now: float) -> Move | None
 def propose_move_of(placement: Placement, member: Member, now: float) -> Move | None:
     """Reserve a slot for this replica where it would be shallower; None if it is not its turn."""
     tree = placement.tree(member.site.database)
-    if tree.moving is not None or member.tier is None or not _may_move(placement, member):
-        return None
     first = next(iter(tree.free), None)
-    if first is None or _gain(member, first) < placement.limits.hysteresis_tiers or not _is_next(placement, member):
+    if tree.moving is not None or member.tier is None or first is None:
+        return None
+    if _gain(member, first) < placement.limits.hysteresis_tiers:
+        return None
+    if not (_may_move(placement, member) and _is_next(placement, member)):
         return None
     for target in islice(tree.free, placement.limits.candidates_max):
         gain = _gain(member, target)
