@@ -35,7 +35,8 @@ def is_below(member: Member, ancestor: Member) -> bool:
 
 def candidates(placement: Placement, database: str, report: Report, caller: Member | None) -> list[tuple[int, int]]:
     """The tier and load of everybody who may be offered, best first. The caller's own slots count as free."""
-    found, doubtful = [], []
+    found: list[tuple[int, int]] = []
+    doubtful: list[tuple[int, int]] = []
     for member in placement.members.values():
         if member.site.database != database or member.state is not State.ACTIVE or member is caller:
             continue

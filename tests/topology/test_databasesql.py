@@ -121,7 +121,7 @@ def test_a_password_is_not_told(postgres_address: str) -> None:
     assert PASSWORD not in str(refused.value)
 
 
-@pytest.mark.parametrize("address", ["mysql://a/b", "sqlite://", "://"])
+@pytest.mark.parametrize("address", ["mysql://a/b", "sqlite://", "sqlite:///:memory:", "://"])
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(TailraceError, match=r"input\.invalid"):
         DatabaseStorage(address)

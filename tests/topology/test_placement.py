@@ -69,6 +69,19 @@ def test_without_a_source_there_is_none() -> None:
     assert refused(Placement(LIMITS).register(site(0), UNKNOWN, 0.0)) is Reason.NO_SOURCE
 
 
+def test_names_of_logs_that_nobody_has_leave_nothing_behind() -> None:
+    found = placement()
+    for number in range(3):
+        found.register(site(number, f"log{number}"), UNKNOWN, 0.0)
+        found.confirm(site(number, f"log{number}"), site(9, f"log{number}"), 0.0)
+        found.keepalive(site(number, f"log{number}"), UNKNOWN, 0.0)
+        assert propose_move(found, f"log{number}", 0.0) is None
+    assert list(found.trees) == ["orders"]
+    found.reset(ROOT, State.INACTIVE, 0.0)
+    found.expire(LIMITS.forget_s + 1)
+    assert not found.trees
+
+
 def test_a_source_may_be_named_by_its_replica() -> None:
     found = Placement(LIMITS)
     offer = found.register(site(0), UNKNOWN, 0.0, sources=[ROOT])

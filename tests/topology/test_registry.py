@@ -241,13 +241,21 @@ def test_reverse_hosts() -> None:
     assert registry.get_reverse_hosts(ROOT) == (site(2),)
 
 
+def test_a_call_names_few_nodes() -> None:
+    registry = in_memory()
+    many = [site(number) for number in range(1001)]
+    with pytest.raises(TailraceError, match=r"input\.invalid"):
+        registry.reset_nodes(many, State.ACTIVE)
+    with pytest.raises(TailraceError, match=r"input\.invalid"):
+        registry.register_replicant(site(0), unreachable=many)
+    assert len(registry.topology()) == 1
+
+
 def test_a_refusal_can_be_raised() -> None:
     registry = Registry(NoStorage())
     refusal = registry.register_replicant(site(0))
     assert isinstance(refusal, Refusal)
-    assert str(refusal.error()) == (
-        "topology.refused: no live source of log orders is known (no_source). Next: ask again in 5 s"
-    )
+    assert str(refusal.error()) == ("topology.refused: nobody has log orders (no_source). Next: ask again in 5 s")
 
 
 def test_tunables_change_while_it_runs() -> None:

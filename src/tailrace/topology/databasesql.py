@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, Table, create_engine, delete, event, insert, select, text
+from sqlalchemy import Connection, Engine, Table, bindparam, create_engine, delete, event, insert, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
@@ -24,6 +25,8 @@ from tailrace.topology.tables import CONNECTIONS, FANOUTS, METADATA, OWNER, PHYS
 
 _LOCK_NUMBER: Final = 0x7461696C72616365
 """The advisory lock of a registry: `tailrace` in ASCII."""
+_TRIES: Final = 25
+_TRY_S: Final = 0.04
 _BATCH_ROWS: Final = 1000
 _LINK: Final = {
     "application_name": "tailrace registry",
@@ -74,13 +77,9 @@ class DatabaseStorage:
         found = list(records)
         gone = list(forgotten)
         with self._transaction() as connection:
-            for site in gone:
-                connection.execute(delete(PHYSREPS).where(*_is(PHYSREPS, site)))
-            if not found:
-                return
+            _delete(connection, PHYSREPS, gone)
             self._upsert(connection, PHYSREPS, [row_of(record) for record in found])
-            for record in found:
-                connection.execute(delete(CONNECTIONS).where(*_is(CONNECTIONS, record.site)))
+            _delete(connection, CONNECTIONS, [record.site for record in found])
             if links := [link for record in found for link in links_of(record)]:
                 connection.execute(insert(CONNECTIONS), links)
 
@@ -112,7 +111,10 @@ class DatabaseStorage:
 
     def close(self) -> None:
         if self._connection is not None:
-            self._connection.close()  # with it ends the advisory lock
+            with suppress(SQLAlchemyError):
+                if not self._is_sqlite:
+                    self._connection.execute(text("SELECT pg_advisory_unlock(:number)"), {"number": _LOCK_NUMBER})
+            self._connection.close()
             self._connection = None
         self._engine.dispose()
         if self._lock is not None:
@@ -120,6 +122,8 @@ class DatabaseStorage:
             self._lock = None
 
     def _upsert(self, connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+        if not rows:
+            return
         make: Callable[[Table], Any] = sqlite.insert if self._is_sqlite else postgresql.insert
         statement = make(table)
         others = {column.name: statement.excluded[column.name] for column in table.c if not column.primary_key}
@@ -157,9 +161,7 @@ class DatabaseStorage:
     def _take(self, connection: Connection, *, is_first: bool) -> None:
         with connection.begin():
             if not self._is_sqlite:
-                found = connection.execute(text("SELECT pg_try_advisory_lock(:number)"), {"number": _LOCK_NUMBER})
-                if not found.scalar_one():
-                    raise _taken("another process")
+                _lock_server(connection)
             if not is_first and connection.execute(select(OWNER.c.token)).scalar_one_or_none() != self._token:
                 raise _taken("another process has come since, and")
 
@@ -176,7 +178,7 @@ def _url(address: str) -> URL:
     except ArgumentError:
         raise _bad_address() from None
     match url.get_backend_name():
-        case "sqlite" if url.database:
+        case "sqlite" if url.database and url.database != ":memory:":
             return url
         case "postgresql":
             return url.set(drivername="postgresql+psycopg")
@@ -217,9 +219,21 @@ def _lock_file(path: str) -> Lock:
     return lock
 
 
+def _lock_server(connection: Connection) -> None:
+    """A few tries: the server needs a moment to notice that the process which had it before has ended."""
+    for _ in range(_TRIES):
+        if connection.execute(text("SELECT pg_try_advisory_lock(:number)"), {"number": _LOCK_NUMBER}).scalar_one():
+            return
+        time.sleep(_TRY_S)
+    raise _taken("another process")
+
+
 def _taken(who: str) -> TailraceError:
     return TailraceError("topology.registry_taken", f"{who} keeps this registry", hint="end that process first")
 
 
-def _is(table: Table, site: Site) -> tuple[Any, Any]:
-    return table.c.dbname == site.database, table.c.host == site.host
+def _delete(connection: Connection, table: Table, sites: list[Site]) -> None:
+    if sites:
+        wanted = table.c.dbname == bindparam("database"), table.c.host == bindparam("place")
+        rows = [{"database": site.database, "place": site.host} for site in sites]
+        connection.execute(delete(table).where(*wanted), rows)

@@ -57,10 +57,11 @@ class Placement:
             self._fanouts.pop(database, None)
         else:
             self._fanouts[database] = fanout
-        self.tree(database).resize(self.fanout(database), self._limits.pending_max)
+        if database in self.trees:
+            self.trees[database].resize(self.fanout(database), self._limits.pending_max)
 
     def tree(self, database: str) -> Tree:
-        """The tree of a log, an empty one if nobody has it."""
+        """The tree of a log that somebody has, or is about to have."""
         if database not in self.trees:
             self.trees[database] = Tree(self.fanout(database), self._limits.pending_max)
         return self.trees[database]
@@ -80,14 +81,16 @@ class Placement:
         Who is unreachable for it comes last, for others too, until it is heard of again.
         """
         self.expire(now)
-        tree = self.tree(site.database)
-        for other in unreachable:
-            if other.database == site.database and (doubted := self.members.get(other)) is not None:
-                tree.set_doubtful(doubted, is_doubtful=True)
         for source in sources:
             self._check_same_log(site, source)
             if source != site and source not in self.members:
                 self._add_source(source)
+        if site.database not in self.trees:
+            return self._refusal(Reason.NO_SOURCE, f"nobody has log {site.database}")
+        tree = self.trees[site.database]
+        for other in unreachable:
+            if other.database == site.database and (doubted := self.members.get(other)) is not None:
+                tree.set_doubtful(doubted, is_doubtful=True)
         known = self.members.get(site)
         member = known or Member(site)
         before = member.parent, member.holds_slot, member.reserved, member.reserved_until, member.is_source
@@ -114,7 +117,6 @@ class Placement:
         """Make a node a replica of a source: where a slot is kept for it, or where one is free."""
         self.expire(now)
         self._check_same_log(site, source_site)
-        tree = self.tree(site.database)
         source = self.members.get(source_site)
         if site == source_site or self.is_below(source_site, site):
             return self._refusal(Reason.CYCLE, f"{source_site} replicates from {site} itself")
@@ -122,6 +124,7 @@ class Placement:
         is_there = member is not None and member.parent is source and member.holds_slot
         if source is None or not (is_there or source.state is State.ACTIVE):
             return self._refusal(Reason.NOT_A_SOURCE, f"{source_site} may not be replicated from now")
+        tree = self.tree(site.database)
         is_expected = is_there or (member is not None and member.reserved is source)
         if not is_expected and not tree.has_slot(source):
             return self._refusal(Reason.FULL, f"{source_site} has no free slot")
@@ -311,7 +314,10 @@ class Placement:
         self.changed[member] = None
 
     def _forget(self, member: Member) -> None:
-        self.tree(member.site.database).remove(member)
+        tree = self.tree(member.site.database)
+        tree.remove(member)
+        if not tree.members:
+            del self.trees[member.site.database]
         del self.members[member.site]
         self.changed.pop(member, None)
         self.reported.pop(member, None)

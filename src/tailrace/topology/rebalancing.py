@@ -20,6 +20,8 @@ _LOOKED_AT_MAX: Final = 32
 def propose_move(placement: Placement, database: str, now: float) -> Move | None:
     """Reserve a slot for one of the deepest replicas; None if nobody would gain, or somebody is on its way."""
     placement.expire(now)
+    if database not in placement.trees:
+        return None
     for member in _deepest(placement, placement.tree(database)):
         if (move := propose_move_of(placement, member, now)) is not None:
             return move

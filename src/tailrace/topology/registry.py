@@ -27,6 +27,8 @@ from tailrace.topology.tunables import Tunable, Tunables, Value
 REPORTS_FLUSH_S: Final = 1.0
 """How long a report may wait before it is kept."""
 FANOUT_MAX: Final = 100_000
+SITES_MAX: Final = 1000
+"""Nodes that one call names."""
 
 
 class Registry:
@@ -66,6 +68,8 @@ class Registry:
         `sources` are the nodes of tier 0 as the caller knows them: who is new among them is believed to be one.
         `unreachable` are nodes that it could not connect to: they are offered last until they are heard of again.
         """
+        _check_few(sources)
+        _check_few(unreachable)
         with self._call() as now:
             return self._placement.register(
                 site, report, now, sources=sources, unreachable=unreachable, over_fanout=over_fanout
@@ -88,17 +92,18 @@ class Registry:
             self._balanced[site.database] = now
             return replace(answer, move=move.source)
 
-    def reset_nodes(self, sites: Iterable[Site], state: State) -> None:
+    def reset_nodes(self, sites: Sequence[Site], state: State) -> None:
         """Cut nodes off from where they replicate. Active makes them sources, Inactive nobody's source."""
+        _check_few(sites)
         with self._call() as now:
             for site in sites:
                 self._placement.reset(site, state, now)
 
-    def start_replication(self, sites: Iterable[Site]) -> None:
+    def start_replication(self, sites: Sequence[Site]) -> None:
         """Tell nodes with their next keepalive that they may replicate."""
         self._set_stopped(sites, is_stopped=False)
 
-    def stop_replication(self, sites: Iterable[Site]) -> None:
+    def stop_replication(self, sites: Sequence[Site]) -> None:
         """Tell nodes with their next keepalive that they shall not replicate."""
         self._set_stopped(sites, is_stopped=True)
 
@@ -249,7 +254,8 @@ class Registry:
             placement.restore_links(placement.members[record.site], parent, reserved, now)
         placement.changed.clear()
 
-    def _set_stopped(self, sites: Iterable[Site], *, is_stopped: bool) -> None:
+    def _set_stopped(self, sites: Sequence[Site], *, is_stopped: bool) -> None:
+        _check_few(sites)
         with self._call():
             for member in [self._known(site) for site in sites]:
                 member.is_stopped = is_stopped
@@ -261,6 +267,11 @@ class Registry:
             hint = "name a node that has registered"
             raise TailraceError("topology.unknown_node", f"the registry knows no node {site}", hint=hint)
         return member
+
+
+def _check_few(sites: Sequence[Site]) -> None:
+    if len(sites) > SITES_MAX:
+        raise TailraceError("input.invalid", f"{len(sites)} nodes in one call", hint=f"name at most {SITES_MAX}")
 
 
 def _row(member: Member, now: float) -> Row:
