@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -307,3 +309,37 @@ def test_it_rebalances_by_itself() -> None:
     ], "the deepest"
     clock.now += 10
     assert registry.keepalive(site(1), Report()).move is None, "one at a time"
+
+
+COMER = """
+import sys
+from tailrace.topology.databasesql import DatabaseStorage
+from tailrace.topology.member import State
+from tailrace.topology.registry import Registry
+from tailrace.topology.site import Site
+
+registry = Registry(DatabaseStorage(sys.argv[1]))
+registry.reset_nodes([Site("orders", "root:1")], State.ACTIVE)
+for number in range(100_000):
+    site = Site("orders", f"node{number}:4700")
+    registry.update_registry(site, registry.register_replicant(site).reserved)
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.crash
+def test_what_was_answered_is_there_after_a_kill(address: str) -> None:
+    comer = subprocess.Popen([sys.executable, "-c", COMER, address], stdout=subprocess.PIPE, text=True)
+    assert comer.stdout is not None
+    answered = [int(line) for line, _ in zip(comer.stdout, range(60), strict=False)]
+    comer.kill()
+    answered += [int(line) for line in comer.stdout.read().splitlines()]
+    comer.stdout.close()
+    comer.wait()
+    registry = registry_in(address)
+    rows = {row.site: row for row in registry.topology()}
+    registry.close()
+    assert len(answered) >= 60
+    assert all(rows[site(number)].state is State.ACTIVE for number in answered)
+    assert all(rows[site(number)].tier is not None for number in answered)
+    assert max(row.load for row in rows.values()) <= 8

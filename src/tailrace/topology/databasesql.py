@@ -195,7 +195,7 @@ def _engine(url: URL) -> Engine:
         link = {} if url.get_backend_name() == "sqlite" else _LINK
         engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=link)
     except (ImportError, NoSuchModuleError):
-        hint = "install tailrace[registry,postgres]"
+        hint = "pip install 'tailrace[registry,postgres]'"
         raise TailraceError("topology.registry_failed", "the driver of that database is missing", hint=hint) from None
     if url.get_backend_name() == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)

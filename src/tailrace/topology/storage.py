@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tailrace.errors import TailraceError
 from tailrace.topology.member import Report, State
 from tailrace.topology.site import Site
 
@@ -67,6 +68,16 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Let another registry have it. Called once, last."""
+
+
+def open_storage(address: str) -> Storage:
+    """The storage at an address: a path or `sqlite:///path`, or `postgresql://…`. Nobody else may have it."""
+    try:
+        from tailrace.topology.databasesql import DatabaseStorage
+    except ModuleNotFoundError:
+        hint = "pip install 'tailrace[registry]'"
+        raise TailraceError("topology.registry_failed", "SQLAlchemy is not installed", hint=hint) from None
+    return DatabaseStorage(address)
 
 
 class NoStorage:
