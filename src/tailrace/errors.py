@@ -101,6 +101,12 @@ CODES: Final[dict[str, Exit]] = {
     "relay.loading": Exit.RUNTIME,
     "relay.no_rights": Exit.INPUT,
     "relay.unreachable": Exit.ENVIRONMENT,
+    "topology.refused": Exit.RUNTIME,
+    "topology.unknown_node": Exit.INPUT,
+    "topology.cycle": Exit.INPUT,
+    "topology.unknown_tunable": Exit.INPUT,
+    "topology.registry_taken": Exit.RUNTIME,
+    "topology.registry_failed": Exit.ENVIRONMENT,
 }
 """Every code that exists, with the exit status of a command that ends with it."""
 

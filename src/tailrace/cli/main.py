@@ -27,6 +27,7 @@ from tailrace.cli import (
     serve,
     slot,
     status,
+    topology,
     uninstall,
     verify,
 )
@@ -50,6 +51,7 @@ app.add_typer(slot.app, name="slot")
 app.add_typer(node.app, name="node")
 app.add_typer(conflict.app, name="conflict")
 app.add_typer(replica.app, name="replica")
+app.add_typer(topology.app, name="topology")
 app.command()(init.init)
 app.command()(about.about)
 app.command()(check.check)

@@ -1,0 +1,37 @@
+"""Registries in SQLite and in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.servers.postgres import PostgresServer
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres_address(postgres: PostgresServer) -> Iterator[str]:
+    name = f"registry_{next(_NUMBERS)}"
+    yield postgres.create(name)
+    postgres.drop(name)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a registry of either kind is kept."""
+    if request.param == "sqlite":
+        return str(tmp_path / "registry.db")
+    found: str = request.getfixturevalue("postgres_address")
+    return found
