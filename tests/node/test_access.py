@@ -115,6 +115,7 @@ def test_only_the_leader_is_written_and_another_takes_over(
 MISTAKES = [
     ('{"op": "insert", "namespace": "main.t", "data": {"word": "x"}}', "without id"),
     ('{"op": "insert", "namespace": "main.none", "data": {"id": 1}}', "there is no table main.none"),
+    ('{"op": "insert", "namespace": "main.t", "data": {"id": 1, "wrod": "x"}}', "main.t has no column wrod"),
     ('{"op": "upsert", "namespace": "main.t", "data": {"id": 1}}', "line 1: op"),
     ('{"op": "insert"', "line 1"),
     ("", "has no changes"),
@@ -146,6 +147,7 @@ def test_who_is_no_operator(stack: ExitStack, tmp_path: Path, tailrace: Tailrace
     a = stack.enter_context(NodeProcess(tmp_path, "a", node_file("a", port, {}, founder="true", operator=OPERATOR)))
     wait_for((tmp_path / "a" / "status.json").exists, 60)
     other = tmp_path / "other.yml"
-    other.write_text(a.file.read_text().replace(OPERATOR, '"${TOKEN}"'))  # a peer's token is none of an operator's
+    said = a.file.read_text().replace('tokens: {all: "${TOKEN}"}', "tokens: {all: another}")
+    other.write_text(said.replace(OPERATOR, '"${TOKEN}"'))  # a peer's token is none of an operator's
     refused = tailrace("node", "promote", other)
     assert (refused.status, "only operators may ask this" in refused.err) == (2, True)

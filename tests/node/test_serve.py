@@ -217,6 +217,8 @@ def test_encrypted(stack: ExitStack, tmp_path: Path, is_mutual: bool) -> None:
         ("{sqlite: {path: a.db}}", "{sqlite: {pth: a.db}}"),
         ("{sqlite: {path: a.db}}", "{lake: {path: a}}"),
         ("{sqlite: {path: a.db}}", "nothing"),
+        ('tokens: {all: "${TOKEN}"}', "tokens: {all: ''}"),
+        ('tokens: {all: "${TOKEN}"}', "tokens: {all: one, others: one}"),
     ],
 )
 def test_a_file_with_a_mistake(

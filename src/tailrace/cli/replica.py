@@ -38,7 +38,8 @@ def replica(
     from tailrace.topology.form import assemble
 
     if not sources or not data:
-        raise TailraceError("input.invalid", "--from and --data are needed", hint="tailrace replica --help")
+        hint = "say where the log is, and where the copy goes"
+        raise TailraceError("input.invalid", "--from and --data are needed", hint=hint)
     token = os.environ.get(_TOKEN, "")
     if not token:
         what = f"the environment variable {_TOKEN} is not set"
@@ -56,7 +57,7 @@ def replica(
     }
     form, problems = assemble(said, os.getcwd())
     if form is None:
-        raise TailraceError("input.invalid", "; ".join(map(str, problems)), hint="tailrace replica --help")
+        raise TailraceError("input.invalid", "; ".join(map(str, problems)), hint="correct the option")
     run_replica(form)
 
 

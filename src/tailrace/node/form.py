@@ -31,6 +31,10 @@ NodeNumber = Annotated[int, Field(gt=0, le=U64_MAX)]
 """What `tailrace node status` shows behind a node's name."""
 
 
+Token = Annotated[SecretStr, Field(min_length=1)]
+"""A word that only two know."""
+
+
 class TlsForm(Options):
     """How connections to a node are encrypted."""
 
@@ -49,7 +53,7 @@ class SourceForm(Options):
     """What it is called here."""
     address: Address
     """Where it listens."""
-    token: SecretStr
+    token: Token
     """What this node says there to be let in."""
     ca: FilePath | None = None
     """Certificates that sign its own: then the connection is encrypted."""
@@ -101,7 +105,7 @@ class NodeForm(Options):
     """The directory in which it keeps who it is, and its log."""
     listen: Address = f"127.0.0.1:{PORT}"
     """Where peers reach it."""
-    tokens: dict[str, SecretStr] = Field(default_factory=dict)
+    tokens: dict[str, Token] = Field(default_factory=dict)
     """By peer: what it must say to be let in."""
     tls: TlsForm | None = None
     """How connections to it are encrypted."""
@@ -118,7 +122,7 @@ class NodeForm(Options):
     """Whether programs may write the store of every node, or only that of the leader."""
     synchronous: SynchronousForm = SynchronousForm()
     """When a synchronous transaction has happened."""
-    operator: SecretStr | None = None
+    operator: Token | None = None
     """What operators and applications must say to promote the node and to commit through it."""
     anonymous: bool = False
     """Whether it only reads: its cluster does not know it, and changes of its own store are refused."""
@@ -138,6 +142,9 @@ class NodeForm(Options):
     @model_validator(mode="after")
     def _is_safe(self) -> NodeForm:
         check_listen(self.listen, is_safe=self.tls is not None and bool(self.tokens))
+        words = [token.get_secret_value() for token in (*self.tokens.values(), self.operator) if token is not None]
+        if len(set(words)) < len(words):
+            raise ValueError("tokens: two have the same, peers or the operator, so nobody could tell who asks")
         if self.iproto is not None and not _is_loopback(self.iproto.rpartition(":")[0].strip("[]")):
             raise ValueError("iproto: Tarantool's protocol is not encrypted, so only loopback is served; use a tunnel")
         if not self.founder and not self.sources:

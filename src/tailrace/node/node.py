@@ -120,7 +120,7 @@ class Node:
         if self._store is None:
             what = "a node without a store does not know what its tables look like"
             raise TailraceError("relay.no_snapshot", what, hint="commit at a node that has a `store`")
-        batches = changed_batches(request.changes, self._store.keys())
+        batches = changed_batches(request.changes, self._store.by_namespace())
         self._store.try_out(batches)
         return Committed(lsn=self._committer.commit(batches, acks=request.acks, timeout_s=request.timeout_s))
 
@@ -256,7 +256,7 @@ class Node:
                 self._service.identity = become_registered(self._spec.form.data)
                 self._report("is registered in its cluster now")
             if self._service.identity.cluster is None:
-                self._report(f"joins the cluster of {source.name}")
+                self._tell_once("join", f"joins the cluster of {source.name}")
                 if self._store is None:
                     self._join_without_rows(client, source, cluster)
                 else:
@@ -329,7 +329,7 @@ class Node:
 
     def _tell(self, applier: Applier) -> None:
         progress = applier.progress
-        if progress.state in (State.CONNECT, State.READY, State.REGISTER):
+        if progress.state in (State.CONNECT, State.READY, State.REGISTER, State.JOIN):
             return  # only on the way
         why = f": {progress.error}" if progress.error is not None else ""
         self._tell_once(applier.source.name, f"source {applier.source.name}: {progress.state}{why}")

@@ -222,9 +222,9 @@ class Store:
         """Of the tables that are replicated."""
         return sorted(table.namespace for table in self.wanted_tables(self._reader))
 
-    def keys(self) -> dict[str, tuple[str, ...]]:
-        """By namespace: the columns that identify a row."""
-        return {table.namespace: table.key for table in self.wanted_tables(self._reader)}
+    def by_namespace(self) -> dict[str, Table]:
+        """The tables that are replicated, as they are now."""
+        return {table.namespace: table for table in self.tables()}
 
     def try_out(self, batches: Iterable[Batch]) -> None:
         """See whether the database takes rows, without leaving any there."""

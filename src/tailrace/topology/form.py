@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
 from tailrace.limits import HOLD_S
-from tailrace.node.form import FANOUT, RetentionForm, SourceForm, TlsForm, check_listen
+from tailrace.node.form import FANOUT, RetentionForm, SourceForm, TlsForm, Token, check_listen
 from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem
@@ -45,7 +45,7 @@ class ReplicaForm(Options):
     """What is copied, and from where."""
     listen: Address = f"127.0.0.1:{PORT}"
     """Where others copy it."""
-    tokens: dict[str, SecretStr] = Field(default_factory=dict)
+    tokens: dict[str, Token] = Field(default_factory=dict)
     """By peer: what it must say to be let in."""
     tls: TlsForm | None = None
     """How connections to it are encrypted."""
