@@ -21,6 +21,7 @@ from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
 from tailrace.relay.address import PORT, Address
+from tailrace.relay.names import OPERATOR
 
 FANOUT: Final = 8
 """So many copy one log at the same time, unless somebody says otherwise."""
@@ -87,6 +88,25 @@ class RetentionForm(Options):
         return Hold(Policy.CAP if has_cap else Policy.HOLD, self.cap_bytes, self.cap_age)
 
 
+class RegistryForm(Options):
+    """Where a registry keeps what it knows: one of the two."""
+
+    path: FilePath | None = None
+    """A SQLite database."""
+    url: SecretStr | None = None
+    """A PostgreSQL database, `postgresql://…`."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> RegistryForm:
+        if (self.path is None) == (self.url is None):
+            raise ValueError("name either a path or a url")
+        return self
+
+    @property
+    def address(self) -> str:
+        return self.path or (self.url.get_secret_value() if self.url is not None else "")
+
+
 class SynchronousForm(Options):
     """When a synchronous transaction has happened."""
 
@@ -132,6 +152,8 @@ class NodeForm(Options):
     """How often a peer hears from it; after four times as long without a word a connection is given up."""
     fanout: Annotated[int, Field(ge=1)] = FANOUT
     """So many may copy its log, byte for byte, at the same time."""
+    registry: RegistryForm | None = None
+    """The registry of a topology, which this node serves."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
     """The size at which a file of the log is sealed and a new one begun."""
     retention: RetentionForm | None = None
@@ -142,6 +164,8 @@ class NodeForm(Options):
     @model_validator(mode="after")
     def _is_safe(self) -> NodeForm:
         check_listen(self.listen, is_safe=self.tls is not None and bool(self.tokens))
+        if OPERATOR in self.tokens:
+            raise ValueError(f"tokens: no peer can be called {OPERATOR}, which has a key of its own")
         words = [token.get_secret_value() for token in (*self.tokens.values(), self.operator) if token is not None]
         if len(set(words)) < len(words):
             raise ValueError("tokens: two have the same, peers or the operator, so nobody could tell who asks")

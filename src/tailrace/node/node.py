@@ -30,17 +30,22 @@ from tailrace.relay.applier import Applier, Source, State, register
 from tailrace.relay.commit import Committer
 from tailrace.relay.copies import Copies
 from tailrace.relay.flight import Call, RelayServer, ask
+from tailrace.relay.guest import Guest
 from tailrace.relay.holds import Held
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
+from tailrace.relay.names import OPERATOR
 from tailrace.relay.reading import Readings
 from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
 from tailrace.relay.subscription import PREFIX
 from tailrace.relay.vclock import Vclock
 from tailrace.topology.pulling import Pulling
+from tailrace.topology.registry import Registry
+from tailrace.topology.registryguest import RegistryGuest
 from tailrace.topology.serving import LogGuest
+from tailrace.topology.storage import open_storage
 
 POLL_S: Final = 0.05
 """How often the store is looked at for changes of its own."""
@@ -159,7 +164,7 @@ class Node:
             self._service,
             heartbeat_s=form.heartbeat,
             operator=None if form.operator is None else (form.operator.get_secret_value(), self),
-            guests=[LogGuest(self._pulling(form))],
+            guests=self._guests(form, opening),
             **server_options(form.listen, form.tokens, form.tls),
         )
         opening.callback(self._server.stop)
@@ -177,6 +182,14 @@ class Node:
             self._begin(threading.Thread(target=self._tend_store, name="tailrace-store"), opening)
         retention = threading.Thread(target=self._retaining.run, args=(self._stopping,), name="tailrace-retention")
         self._begin(retention, opening)
+
+    def _guests(self, form: NodeForm, opening: ExitStack) -> list[Guest]:
+        guests: list[Guest] = [LogGuest(self._pulling(form))]
+        if form.registry is not None:
+            registry = Registry(open_storage(form.registry.address))
+            opening.callback(registry.close)
+            guests.append(RegistryGuest(registry, lambda peer: peer == OPERATOR))
+        return guests
 
     def _pulling(self, form: NodeForm) -> Pulling:
         """Its log is copied by whoever has a token."""

@@ -18,6 +18,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
 from tailrace.relay.guest import Guest
 from tailrace.relay.inquiry import Range
+from tailrace.relay.names import OPERATOR
 from tailrace.relay.paper import Paper
 from tailrace.relay.reading import answered
 from tailrace.relay.request import (
@@ -44,7 +45,6 @@ HEARTBEAT_S: Final = 1.0
 SILENCE: Final = 4
 """A peer that was silent for so many heartbeats is gone."""
 _TOKEN: Final = "authorization"  # noqa: S105  the name of a header
-_OPERATOR: Final = "operator"
 _NOTHING: Final = pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA)
 
 
@@ -92,7 +92,7 @@ class RelayServer(fl.FlightServerBase):
         **tls: Any,
     ) -> None:
         """`operator` is what operators must say, and what they can ask then; `guests` are served, too."""
-        known = {**tokens, **({} if operator is None else {_OPERATOR: operator[0]})}
+        known = {**tokens, **({} if operator is None else {OPERATOR: operator[0]})}
         super().__init__(location, middleware={"peer": WhoAsks(known)}, **tls)
         self._service = service
         self._serves_nobody = not tokens
@@ -180,7 +180,7 @@ class RelayServer(fl.FlightServerBase):
         return request
 
     def _operate(self, peer: str, call: str, said: bytes) -> Paper:
-        if self._operations is None or peer != _OPERATOR:
+        if self._operations is None or peer != OPERATOR:
             what = "only operators may ask this"
             raise TailraceError("relay.no_rights", what, hint="say what the node file has as `operator`")
         return self._operations.promote() if call == Call.PROMOTE else self._operations.commit(Commit.read(said))

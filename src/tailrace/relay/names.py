@@ -15,3 +15,5 @@ VERSIONS: Final = f"{RESERVED}versions"
 SYNCHRO: Final = f"{RESERVED}synchro"
 """What leaders say about synchronous transactions."""
 TRAVELLING: Final = (NOOPS, CLUSTER, VERSIONS, SYNCHRO)
+OPERATOR: Final = "operator"
+"""What whoever says the operator's token is called; no peer can have this name."""

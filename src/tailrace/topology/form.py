@@ -16,11 +16,33 @@ from tailrace.pipeline.problem import Problem
 from tailrace.relay.address import PORT, Address
 
 
+class PlacingForm(Options):
+    """Who decides from whom a replica copies."""
+
+    address: Address
+    """Where the node listens that serves the registry."""
+    token: Token
+    """What this replica says there to be let in."""
+    ca: FilePath | None = None
+    """Certificates that sign its own: then the connection is encrypted."""
+    certificate: FilePath | None = None
+    """This replica's certificate, for a registry that wants one."""
+    key: FilePath | None = None
+    """Its private key."""
+    database: Annotated[str, Field(min_length=1, max_length=60)]
+    """What the log is called there."""
+    advertise: Address | None = None
+    """Where other replicas reach this one; where it listens unless said."""
+
+
 class ReplicateForm(Options):
     """What is copied, and from where."""
 
     sources: Annotated[tuple[SourceForm, ...], Field(min_length=1)]
     """Where the log is, the best first; the next one is tried when one does not answer or lacks what is needed."""
+    registry: PlacingForm | None = None
+    """Who decides from whom this replica copies: then `sources` are those at the top, and the token and the
+    certificates of the first of them are those of all replicas."""
     resync: bool = False
     """Whether everything is copied anew when no source has what is needed next."""
     max_rollback: Bytes = 0

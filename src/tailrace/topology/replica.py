@@ -103,6 +103,11 @@ class Replica:
         self._changing = threading.Event()
         self._log: CopiedLog | None = None
         self._misses = 0
+        self._is_paused = threading.Event()
+        self.connected: Callable[[Source], None] = lambda _: None
+        """Told which source is followed now; may refuse."""
+        self.failed: Callable[[Source], None] = lambda _: None
+        """Told of a source that could not be followed."""
         self.floor: Callable[[], Offset | None] = lambda: None
         """The lowest offset that copies of this copy need."""
 
@@ -110,8 +115,11 @@ class Replica:
         """Until `stop`."""
         try:
             while not self._stopping.is_set():
-                self._round()
                 self._changing.clear()
+                if self._is_paused.is_set():
+                    self._tell(state=State.STOPPED, source=None)
+                else:
+                    self._round()
                 self._stopping.wait(_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311  not all at once
         finally:
             if self._log is not None:
@@ -119,6 +127,12 @@ class Replica:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def pause(self, is_paused: bool) -> None:
+        """Copy nothing for a while, or go on."""
+        if is_paused != self._is_paused.is_set():
+            (self._is_paused.set if is_paused else self._is_paused.clear)()
+            self._changing.set()
 
     def change_source(self) -> None:
         """Leave the source, and look for the best one again."""
@@ -131,18 +145,28 @@ class Replica:
         for source in found:
             if self._stopping.is_set():
                 return
-            try:
-                self._follow(source)
-            except TailraceError as error:
-                self._tell(state=State.CONNECT, error=error)
-                self._report(f"source {source.name}: {error}")
-                lacking += error.code in _ELSEWHERE
-            else:
+            error = self._try(source)
+            if error is None:
                 return
+            self._tell(state=State.CONNECT, error=error)
+            self._report(f"source {source.name}: {error}")
+            lacking += error.code in _ELSEWHERE
+            self.failed(source)
         if found and lacking == len(found):
-            self._miss(found)
+            self._miss()
 
-    def _miss(self, sources: Sequence[Source]) -> None:
+    def _try(self, source: Source) -> TailraceError | None:
+        """Follow a source for as long as that goes; says why it ended, unless that was wished."""
+        try:
+            self._follow(source)
+        except TailraceError as error:
+            return error
+        except Exception as error:  # noqa: BLE001  whatever it is, the replica tells it and tries again
+            what = f"copying failed: {type(error).__name__}: {error}"
+            return TailraceError("relay.failed", what, hint="it is tried again; please report it")
+        return None
+
+    def _miss(self) -> None:
         """No source that answers has what is needed next."""
         self._misses += 1
         if self._misses < self.settings.alarm_after:
@@ -183,6 +207,7 @@ class Replica:
                 thrown = self.progress.thrown_bytes + meeting.rollback_bytes
                 self._tell(thrown_bytes=thrown, next_offset=log.durable_offset)
                 self._report(f"{meeting.rollback_bytes} bytes were not what {source.name} has, and are in {aside}")
+            self.connected(source)
             log.rise(extent.generation)
             self._misses = 0
             self._tell(state=State.COPY)
@@ -213,7 +238,7 @@ class Replica:
         )
 
     def _is_over(self) -> bool:
-        return self._stopping.is_set() or self._changing.is_set()
+        return self._stopping.is_set() or self._changing.is_set() or self._is_paused.is_set()
 
     def _tell(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)

@@ -5,23 +5,32 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import Any, Final, Self
 
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers
+from tailrace.log.segment import list_segments
 from tailrace.log.session import ConsumerSession
 from tailrace.log.standing import standing_of
+from tailrace.log.view import LogView
 from tailrace.message import Offset, now
 from tailrace.node.connecting import server_options, source_of
 from tailrace.node.retaining import remove_unneeded
+from tailrace.relay.applier import Source
 from tailrace.relay.holds import REPLICA, Holds
+from tailrace.relay.pem import read_pem
 from tailrace.topology.copied import is_begun
-from tailrace.topology.form import ReplicaForm
+from tailrace.topology.form import PlacingForm, ReplicaForm
+from tailrace.topology.member import UNKNOWN, Report
+from tailrace.topology.placing import Placing
 from tailrace.topology.pulling import Pulling
+from tailrace.topology.registryclient import RegistryClient
 from tailrace.topology.replica import Replica, Settings
 from tailrace.topology.serving import GuestServer, LogGuest
+from tailrace.topology.site import Site
 
 _TEND_S: Final = 1.0
 _OWN: Final = "_copy"
@@ -39,13 +48,14 @@ class ReplicaNode:
         self._directory = os.path.join(form.data, "log")
         self._told = ""
         self._retained_s = time.monotonic()
+        self._placing: Placing | None = None
 
     def __enter__(self) -> Self:
         form = self._form
         os.makedirs(form.data, exist_ok=True)
         with ExitStack() as opening:
-            sources = [source_of(said) for said in form.replicate_from.sources]
-            self.replica = Replica(self._directory, form.node, lambda: sources, _settings(form), self._tell_once)
+            self._sources = [source_of(said) for said in form.replicate_from.sources]
+            self.replica = Replica(self._directory, form.node, self._choose, _settings(form), self._tell_once)
             self._holds = Holds(Consumers(self._directory), form.hold)
             self.pulling = Pulling(
                 self._directory,
@@ -57,6 +67,8 @@ class ReplicaNode:
             self.replica.floor = self._floor
             self._server = GuestServer([LogGuest(self.pulling)], **server_options(form.listen, form.tokens, form.tls))
             opening.callback(self._server.stop)
+            if form.replicate_from.registry is not None:
+                self._be_placed(form.replicate_from.registry, opening)
             self._run(self._tend, opening)
             self._run(self.replica.run, opening)
             opening.callback(self.replica.stop)
@@ -94,8 +106,40 @@ class ReplicaNode:
             "copies": self.pulling.copies,
         }
 
+    def _choose(self) -> Sequence[Source]:
+        return self._sources if self._placing is None else self._placing.sources()
+
+    def _be_placed(self, said: PlacingForm, opening: ExitStack) -> None:
+        """A registry says from whom to copy."""
+        replica, first = self.replica, self._sources[0]
+        host = said.advertise or f"{self._form.listen.rpartition(':')[0]}:{self.port}"
+        placing = self._placing = Placing(
+            RegistryClient(registry_at(said)),
+            Site(said.database, host),
+            {Site(said.database, each.address): source_of(each) for each in self._form.replicate_from.sources},
+            lambda site: replace(first, name=site.host, location=f"{first.location.partition('://')[0]}://{site.host}"),
+            self._report_of,
+            self._tell_once,
+        )
+        replica.connected, replica.failed = placing.connected, placing.failed
+        opening.callback(placing.leave)
+        every_s = self._form.replicate_from.keepalive
+        self._run(lambda: placing.tend(replica, self._stopping, lambda: every_s), opening)
+
+    def _report_of(self) -> Report:
+        """How far this replica is, as the registry is told."""
+        if not is_begun(self._directory):
+            return UNKNOWN
+        progress = self.replica.progress
+        return Report(
+            generation=standing_of(self._directory).generation,
+            first_offset=list_segments(self._directory)[0],
+            received=progress.next_offset or LogView(self._directory).head().next_offset,
+            lag_bytes=progress.behind_bytes,
+        )
+
     def _run(self, work: Callable[[], None], opening: ExitStack) -> None:
-        worker = threading.Thread(target=work, name=f"tailrace-{work.__name__}", daemon=True)
+        worker = threading.Thread(target=work, name="tailrace-replica", daemon=True)
         worker.start()
         opening.callback(worker.join)
         opening.callback(self._stopping.set)
@@ -107,7 +151,7 @@ class ReplicaNode:
             return None
         consumers = Consumers(self._directory)
         held = [each for each in consumers.all() if each.name.startswith(REPLICA) and each.holds]
-        return min((Offset(consumers.position(each)) for each in held), default=None)
+        return min((Offset(consumers.position(each) + 1) for each in held), default=None)
 
     def _tend(self) -> None:
         """Let go of what nobody needs any more."""
@@ -137,6 +181,18 @@ class ReplicaNode:
         if text != self._told:
             self._told = text
             self._report(text)
+
+
+def registry_at(said: PlacingForm) -> Source:
+    """Where a registry is."""
+    return Source(
+        "registry",
+        f"{'grpc+tls' if said.ca else 'grpc'}://{said.address}",
+        said.token.get_secret_value(),
+        read_pem(said.ca),
+        read_pem(said.certificate),
+        read_pem(said.key),
+    )
 
 
 def _settings(form: ReplicaForm) -> Settings:
