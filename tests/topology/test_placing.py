@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,10 +15,13 @@ from tailrace.relay.applier import Source
 from tailrace.topology.answers import Row
 from tailrace.topology.member import State
 from tailrace.topology.registryclient import RegistryClient
+from tests.cli.conftest import Tailrace, tailrace
 from tests.node.test_serve import SECRET, NodeProcess, free_ports
 from tests.relay.nodes import wait_for
 from tests.topology.logs import segments
 from tests.topology.test_tree import captured, root_of, write
+
+__all__ = ["tailrace"]  # a fixture
 
 OPERATOR = "operator-secret-0123"
 
@@ -100,7 +105,9 @@ def test_tiers_are_filled_and_healed(stack: ExitStack, tmp_path: Path) -> None:
     assert all(row.load <= 2 for row in registry.topology())
 
 
-def test_an_operator_stops_and_starts(stack: ExitStack, tmp_path: Path) -> None:
+def test_an_operator_looks_stops_and_starts(
+    stack: ExitStack, tmp_path: Path, tailrace: Tailrace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ports = free_ports(2)
     root = root_of(stack, tmp_path, ports[0], registry="{path: registry.db}", operator=f'"{OPERATOR}"')
     replica = stack.enter_context(PlacedReplica(tmp_path, "r1", ports[1], ports[0], 8))
@@ -115,5 +122,25 @@ def test_an_operator_stops_and_starts(stack: ExitStack, tmp_path: Path) -> None:
     assert not is_equal(tmp_path, replica)
     registry.start_replication([site])
     wait_for(lambda: is_equal(tmp_path, replica), 60)
+
+    monkeypatch.setenv("TAILRACE_TOKEN", OPERATOR)
+    at = ("--registry", f"127.0.0.1:{ports[0]}")
+    drawn = tailrace("topology", "show", *at).out.splitlines()
+    assert drawn[0] == "shop"
+    assert drawn[1].startswith(f"  127.0.0.1:{ports[0]}  source, tier 0, 1 below")
+    assert drawn[2].startswith(f"    127.0.0.1:{ports[1]}  Active, tier 1, offset ")
+    assert [row["tier"] for row in json.loads(tailrace("topology", "show", *at, "--json").out)] == [0, 1]
+    edge = f'"shop@127.0.0.1:{ports[0]}" -> "shop@127.0.0.1:{ports[1]}";'
+    assert edge in tailrace("topology", "show", *at, "--dot").out
+    assert "nobody would gain" in tailrace("topology", "rebalance", *at, "--database", "shop").out
+    changed = tailrace("topology", "tunables", *at, "--set", "physrep_fanout=3")
+    assert re.search(r"^physrep_fanout +3 replicas", changed.out, re.MULTILINE), changed
+    unknown = tailrace("topology", "tunables", *at, "--set", "physrep_fanuot=3")
+    assert (unknown.status, "physrep_fanout" in unknown.err) == (2, True), unknown.err
+    monkeypatch.setenv("TAILRACE_TOKEN", SECRET)
+    refused = tailrace("topology", "stop", site.host, *at, "--database", "shop")
+    assert (refused.status, "only operators" in refused.err) == (2, True), refused.err
+    assert OPERATOR not in refused.err + unknown.err + changed.out
+
     assert replica.end(signal.SIGTERM) == 0
     assert by_port(registry.topology())[ports[1]].state is State.INACTIVE, "it said goodbye"

@@ -10,7 +10,6 @@ import typer
 
 app = typer.Typer(help="Copies of a log, byte for byte.", invoke_without_command=True)
 
-_TOKEN = "TAILRACE_TOKEN"  # noqa: S105  the name of a variable
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="The replica's data directory.", show_default=False)]
 
 
@@ -34,16 +33,14 @@ def replica(
         return
 
     from tailrace.cli.serve import run_replica
+    from tailrace.cli.token import said_token
     from tailrace.errors import TailraceError
     from tailrace.topology.form import assemble
 
     if not sources or not data:
         hint = "say where the log is, and where the copy goes"
         raise TailraceError("input.invalid", "--from and --data are needed", hint=hint)
-    token = os.environ.get(_TOKEN, "")
-    if not token:
-        what = f"the environment variable {_TOKEN} is not set"
-        raise TailraceError("input.invalid", what, hint="set it to a token of the source")
+    token = said_token()
     addresses = [address.strip() for address in sources.split(",")]
     said: dict[str, Any] = {
         "node": name or os.path.basename(os.path.abspath(data)),

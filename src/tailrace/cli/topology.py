@@ -11,24 +11,109 @@ import typer
 from tailrace.cli.options import JsonOption
 
 if TYPE_CHECKING:
+    from tailrace.topology.registryclient import RegistryClient
     from tailrace.topology.scenario import Outcome
+    from tailrace.topology.site import Site
 
 app = typer.Typer(help="Look at a topology of replicas.", no_args_is_help=True)
 
+RegistryOption = Annotated[
+    str, typer.Option("--registry", metavar="HOST:PORT", help="The node that serves the registry.", show_default=False)
+]
+CaOption = Annotated[str | None, typer.Option("--ca", help="Certificates that sign the registry's own.")]
+HostsArgument = Annotated[list[str], typer.Argument(metavar="HOST:PORT…", help="Nodes.", show_default=False)]
+DatabaseOption = Annotated[str, typer.Option("--database", help="What the log is called.", show_default=False)]
+
 
 @app.command()
-def tunables(as_json: JsonOption = False) -> None:
-    """List what can be set about a topology, with the defaults."""
+def tunables(
+    registry: Annotated[
+        str, typer.Option("--registry", metavar="HOST:PORT", help="Show the values of this registry, not the defaults.")
+    ] = "",
+    ca: CaOption = None,
+    setting: Annotated[str, typer.Option("--set", metavar="NAME=VALUE", help="Change one, for good.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """List what can be set about a topology: the defaults, or the values of a registry."""
+    from tailrace.errors import TailraceError
     from tailrace.topology.tunables import TUNABLES
 
+    if setting and not registry:
+        raise TailraceError("input.invalid", "--set needs a --registry", hint="name the one to change")
+    if setting:
+        name, equals, text = setting.partition("=")
+        if not equals:
+            raise TailraceError("input.invalid", f"{setting} is not NAME=VALUE", hint="write physrep_fanout=16")
+        _client(registry, ca).set_tunable(name.strip(), text.strip())
+    values = _client(registry, ca).tunables() if registry else {}
+    told = [{**asdict(each), "value": values.get(each.name, each.show(each.default))} for each in TUNABLES.values()]
     if as_json:
-        told = [asdict(tunable) for tunable in TUNABLES.values()]
         print(json.dumps([{name: value for name, value in row.items() if name != "at_least"} for row in told]))
         return
     width = max(map(len, TUNABLES))
-    for tunable in TUNABLES.values():
-        value = f"{tunable.show(tunable.default)} {tunable.unit}".strip() or "-"
-        print(f"{tunable.name:<{width}}  {value:<13}  {tunable.help}")
+    for row in told:
+        value = f"{row['value']} {row['unit']}".strip() or "-"
+        print(f"{row['name']:<{width}}  {value:<13}  {row['help']}")
+
+
+@app.command()
+def show(
+    registry: RegistryOption,
+    ca: CaOption = None,
+    *,
+    as_json: JsonOption = False,
+    as_dot: Annotated[bool, typer.Option("--dot", help="Print it in Graphviz's language.")] = False,
+) -> None:
+    """Draw the tree: who replicates from whom, how far each is, and who is cut off."""
+    from tailrace.cli.show import printable
+    from tailrace.topology.drawing import dot, tree
+
+    rows = _client(registry, ca).topology()
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows]))
+        return
+    for line in dot(rows) if as_dot else tree(rows):
+        print(printable(line))
+    if not rows and not as_dot:
+        print("the registry knows no node")
+
+
+@app.command()
+def register(hosts: HostsArgument, registry: RegistryOption, database: DatabaseOption, ca: CaOption = None) -> None:
+    """Make nodes sources, at the top of a log's tree."""
+    _reset(registry, ca, database, hosts, "Active")
+    print(f"{', '.join(hosts)} at the top of {database}")
+
+
+@app.command()
+def reset(hosts: HostsArgument, registry: RegistryOption, database: DatabaseOption, ca: CaOption = None) -> None:
+    """Cut nodes off: nobody is sent to them until they register again."""
+    _reset(registry, ca, database, hosts, "Inactive")
+    print(f"{', '.join(hosts)} cut off")
+
+
+@app.command()
+def start(hosts: HostsArgument, registry: RegistryOption, database: DatabaseOption, ca: CaOption = None) -> None:
+    """Let replicas go on that were stopped."""
+    _client(registry, ca).start_replication(_sites(database, hosts))
+    print(f"{', '.join(hosts)} may replicate; each hears of it with its next keepalive")
+
+
+@app.command()
+def stop(hosts: HostsArgument, registry: RegistryOption, database: DatabaseOption, ca: CaOption = None) -> None:
+    """Let replicas stop replicating, until they are started."""
+    _client(registry, ca).stop_replication(_sites(database, hosts))
+    print(f"{', '.join(hosts)} shall not replicate; each hears of it with its next keepalive")
+
+
+@app.command()
+def rebalance(registry: RegistryOption, database: DatabaseOption, ca: CaOption = None) -> None:
+    """Ask one replica to move up, if one would gain by it."""
+    move = _client(registry, ca).rebalance(database)
+    if move is None:
+        print("nobody would gain by moving")
+    else:
+        print(f"{move.replica.host} moves from tier {move.from_tier} to {move.to_tier}, below {move.source.host}")
 
 
 @app.command()
@@ -90,3 +175,25 @@ def _lines(found: Outcome) -> list[str]:
         f"{found.simulated_s:.0f} s were simulated in {found.took_s:.1f} s, "
         f"{found.registry_took_s:.1f} s of them in the registry",
     ]
+
+
+def _client(registry: str, ca: str | None) -> RegistryClient:
+    from tailrace.cli.token import said_token
+    from tailrace.relay.applier import Source
+    from tailrace.relay.pem import read_pem
+    from tailrace.topology.registryclient import RegistryClient
+
+    where = f"{'grpc+tls' if ca else 'grpc'}://{registry}"
+    return RegistryClient(Source("registry", where, said_token(), read_pem(ca)))
+
+
+def _sites(database: str, hosts: list[str]) -> list[Site]:
+    from tailrace.topology.site import Site
+
+    return [Site(database, host) for host in hosts]
+
+
+def _reset(registry: str, ca: str | None, database: str, hosts: list[str], state: str) -> None:
+    from tailrace.topology.member import State
+
+    _client(registry, ca).reset_nodes(_sites(database, hosts), State(state))
