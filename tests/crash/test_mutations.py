@@ -217,7 +217,7 @@ MUTATIONS: Final = {
         lambda: patch.object(recovery, "_settle", nothing), "a failed sync"
     ),
     "recovery does not sync the directory": Mutation(
-        lambda: unsynced_in(commitlog, "_open_active"), "a death in a roll"
+        lambda: unsynced_in(commitlog, "open_active"), "a death in a roll"
     ),
     "recovery leaves consumers ahead of the log": Mutation(
         lambda: patch.object(Consumers, "take_back", lambda *_: []),

@@ -1,4 +1,4 @@
-"""A certificate for a server on loopback, signed by itself."""
+"""A certificate for a server at an address, signed by itself."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def missing() -> str:
 
 
 @contextmanager
-def certificate() -> Iterator[Certificate]:
+def certificate(address: str = "127.0.0.1") -> Iterator[Certificate]:
     directory = own_directory("tailrace-certificate-")
     made = Certificate(directory / "cert.pem", directory / "key.pem")
     command = [
         *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
         *("-keyout", str(made.key), "-out", str(made.path)),
-        *("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"),
+        *("-subj", f"/CN={address}", "-addext", f"subjectAltName=IP:{address}"),
     ]
     try:
         subprocess.run(command, check=True, capture_output=True, cwd=directory, **as_user())

@@ -117,6 +117,27 @@ def rebalance(registry: RegistryOption, database: DatabaseOption, ca: CaOption =
 
 
 @app.command()
+def dial(
+    replica: Annotated[str, typer.Argument(metavar="REPLICA", help="HOST:PORT of the replica.", show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="HOST:PORT of its source.", show_default=False)],
+    registry: RegistryOption,
+    database: DatabaseOption,
+    ca: CaOption = None,
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="It is dialled no more.")] = False,
+) -> None:
+    """Let a source dial a replica that cannot connect to it."""
+    client = _client(registry, ca)
+    (waiting, dialling) = _sites(database, [replica, source])
+    if remove:
+        client.remove_rule(waiting, dialling)
+        print(f"{source} dials {replica} no more")
+    else:
+        client.add_rule(waiting, dialling)
+        print(f"{source} dials {replica}")
+
+
+@app.command()
 def simulate(
     *,
     nodes: Annotated[int, typer.Option(min=1, help="Replicas.")] = 1000,

@@ -88,6 +88,38 @@ class RetentionForm(Options):
         return Hold(Policy.CAP if has_cap else Policy.HOLD, self.cap_bytes, self.cap_age)
 
 
+class PlacingForm(Options):
+    """A registry that is asked."""
+
+    address: Address
+    """Where the node listens that serves the registry."""
+    token: Token
+    """What this node says there to be let in."""
+    ca: FilePath | None = None
+    """Certificates that sign its own: then the connection is encrypted."""
+    certificate: FilePath | None = None
+    """This node's certificate, for a registry that wants one."""
+    key: FilePath | None = None
+    """Its private key."""
+    database: Annotated[str, Field(min_length=1, max_length=60)]
+    """What the log is called there."""
+    advertise: Address | None = None
+    """Where others reach this node; where it listens unless said."""
+
+
+class DialForm(Options):
+    """Replicas that cannot connect to this node, and are dialled."""
+
+    secret: Token
+    """What both know."""
+    registry: PlacingForm
+    """Who says which replicas these are."""
+    refresh: Annotated[Seconds, Field(gt=0)] = 5.0
+    """How often the registry is asked."""
+    every: Annotated[Seconds, Field(gt=0)] = 5.0
+    """How often a replica is dialled that has no connection."""
+
+
 class RegistryForm(Options):
     """Where a registry keeps what it knows: one of the two."""
 
@@ -154,6 +186,8 @@ class NodeForm(Options):
     """So many may copy its log, byte for byte, at the same time."""
     registry: RegistryForm | None = None
     """The registry of a topology, which this node serves."""
+    dials: DialForm | None = None
+    """Replicas that cannot connect to this node, and are dialled."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
     """The size at which a file of the log is sealed and a new one begun."""
     retention: RetentionForm | None = None
@@ -166,10 +200,12 @@ class NodeForm(Options):
         check_listen(self.listen, is_safe=self.tls is not None and bool(self.tokens))
         if OPERATOR in self.tokens:
             raise ValueError(f"tokens: no peer can be called {OPERATOR}, which has a key of its own")
+        if self.dials is not None and self.tls is None and not is_loopback(self.dials.registry.address):
+            raise ValueError("dials: others could read what goes through these connections, so `tls` is needed")
         words = [token.get_secret_value() for token in (*self.tokens.values(), self.operator) if token is not None]
         if len(set(words)) < len(words):
             raise ValueError("tokens: two have the same, peers or the operator, so nobody could tell who asks")
-        if self.iproto is not None and not _is_loopback(self.iproto.rpartition(":")[0].strip("[]")):
+        if self.iproto is not None and not is_loopback(self.iproto):
             raise ValueError("iproto: Tarantool's protocol is not encrypted, so only loopback is served; use a tunnel")
         if not self.founder and not self.sources:
             raise ValueError("a node that follows nobody begins a cluster: say `founder: true`, or name its sources")
@@ -260,12 +296,14 @@ def _of(given: Mapping[str, Any], model: type[Options]) -> dict[str, Any]:
 
 def check_listen(address: str, *, is_safe: bool) -> None:
     """Refuse to be reached by others without encryption and tokens."""
-    host = address.rpartition(":")[0].strip("[]")
-    if not _is_loopback(host) and not is_safe:
+    if not is_loopback(address) and not is_safe:
+        host = address.rpartition(":")[0].strip("[]")
         raise ValueError(f"listen: {host} can be reached by others, so `tls` and `tokens` are needed")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address."""
+    host = address.rpartition(":")[0].strip("[]")
     try:
         return ip_address(host).is_loopback
     except ValueError:

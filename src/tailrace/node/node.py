@@ -41,6 +41,7 @@ from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
 from tailrace.relay.subscription import PREFIX
 from tailrace.relay.vclock import Vclock
+from tailrace.topology.dialling import dialling
 from tailrace.topology.pulling import Pulling
 from tailrace.topology.registry import Registry
 from tailrace.topology.registryguest import RegistryGuest
@@ -164,7 +165,7 @@ class Node:
             self._service,
             heartbeat_s=form.heartbeat,
             operator=None if form.operator is None else (form.operator.get_secret_value(), self),
-            guests=self._guests(form, opening),
+            guests=self._guests(form, self._pulling(form), opening),
             **server_options(form.listen, form.tokens, form.tls),
         )
         opening.callback(self._server.stop)
@@ -183,8 +184,10 @@ class Node:
         retention = threading.Thread(target=self._retaining.run, args=(self._stopping,), name="tailrace-retention")
         self._begin(retention, opening)
 
-    def _guests(self, form: NodeForm, opening: ExitStack) -> list[Guest]:
-        guests: list[Guest] = [LogGuest(self._pulling(form))]
+    def _guests(self, form: NodeForm, pulling: Pulling, opening: ExitStack) -> list[Guest]:
+        guests: list[Guest] = [LogGuest(pulling)]
+        if form.dials is not None:
+            opening.enter_context(dialling(form.dials, form.listen, form.tls, pulling, self._report))
         if form.registry is not None:
             registry = Registry(open_storage(form.registry.address))
             opening.callback(registry.close)

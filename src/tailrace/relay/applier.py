@@ -100,13 +100,20 @@ class Source:
     """A pattern: messages of other namespaces come as noops."""
     without: frozenset[NodeId] = frozenset()
     """Origins whose messages do not come."""
+    hostname: str | None = None
+    """For whom its certificate is, where that is not whom one connects to."""
 
     def wanted(self, vclock: Vclock) -> Vclock:
         """How far this node is to come, of a clock of the source's."""
         return Vclock({origin: lsn for origin, lsn in vclock.items() if origin not in self.without})
 
     def client(self) -> fl.FlightClient:
-        tls: Any = {"tls_root_certs": self.ca, "cert_chain": self.certificate, "private_key": self.key}
+        tls: Any = {
+            "tls_root_certs": self.ca,
+            "cert_chain": self.certificate,
+            "private_key": self.key,
+            "override_hostname": self.hostname,
+        }
         return fl.FlightClient(self.location, **{name: value for name, value in tls.items() if value is not None})
 
 

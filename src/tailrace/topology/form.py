@@ -9,30 +9,20 @@ from pydantic import Field, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
 from tailrace.limits import HOLD_S
-from tailrace.node.form import FANOUT, RetentionForm, SourceForm, TlsForm, Token, check_listen
+from tailrace.node.form import FANOUT, PlacingForm, RetentionForm, SourceForm, TlsForm, Token, check_listen
 from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem
 from tailrace.relay.address import PORT, Address
 
 
-class PlacingForm(Options):
-    """Who decides from whom a replica copies."""
+class ReverseForm(Options):
+    """A replica that may not connect upwards is dialled by its source."""
 
-    address: Address
-    """Where the node listens that serves the registry."""
-    token: Token
-    """What this replica says there to be let in."""
-    ca: FilePath | None = None
-    """Certificates that sign its own: then the connection is encrypted."""
-    certificate: FilePath | None = None
-    """This replica's certificate, for a registry that wants one."""
-    key: FilePath | None = None
-    """Its private key."""
+    secret: Token
+    """What both know."""
     database: Annotated[str, Field(min_length=1, max_length=60)]
-    """What the log is called there."""
-    advertise: Address | None = None
-    """Where other replicas reach this one; where it listens unless said."""
+    """What the log is called."""
 
 
 class ReplicateForm(Options):
@@ -43,6 +33,8 @@ class ReplicateForm(Options):
     registry: PlacingForm | None = None
     """Who decides from whom this replica copies: then `sources` are those at the top, and the token and the
     certificates of the first of them are those of all replicas."""
+    reverse: ReverseForm | None = None
+    """Whether it waits to be dialled: always, or if the registry says so."""
     resync: bool = False
     """Whether everything is copied anew when no source has what is needed next."""
     max_rollback: Bytes = 0

@@ -43,6 +43,8 @@ class Placing:
         self._wanted: Site | None = None
         """Where the registry wants this replica to be."""
         self._places: dict[str, Site] = {}
+        self._waits = True
+        """Whether it was last to wait until it is dialled; so it is when the registry does not say."""
 
     def sources(self) -> Sequence[Source]:
         """Whom to follow now, the best first."""
@@ -62,6 +64,16 @@ class Placing:
             return []
         self._offered = [candidate.site for candidate in answer.candidates]
         return [self._source(site) for site in self._offered]
+
+    def must_wait(self) -> bool:
+        """Whether a source is going to dial; a registry that is away changes nothing."""
+        with suppress(TailraceError):
+            self._waits = self._client.should_wait_for_con(self._site)
+        return self._waits
+
+    def place(self, source: Source, site: Site) -> None:
+        """That source, which has dialled, is there."""
+        self._places[source.name] = site
 
     def connected(self, source: Source) -> None:
         """A source was matched; raises when the registry has no slot there any more."""

@@ -17,13 +17,14 @@ from tailrace.log.session import ConsumerSession
 from tailrace.log.standing import standing_of
 from tailrace.log.view import LogView
 from tailrace.message import Offset, now
-from tailrace.node.connecting import server_options, source_of
+from tailrace.node.connecting import registry_at, server_options, source_of
+from tailrace.node.form import PlacingForm
 from tailrace.node.retaining import remove_unneeded
 from tailrace.relay.applier import Source
 from tailrace.relay.holds import REPLICA, Holds
-from tailrace.relay.pem import read_pem
 from tailrace.topology.copied import is_begun
-from tailrace.topology.form import PlacingForm, ReplicaForm
+from tailrace.topology.door import Dialled, Door
+from tailrace.topology.form import ReplicaForm
 from tailrace.topology.member import UNKNOWN, Report
 from tailrace.topology.placing import Placing
 from tailrace.topology.pulling import Pulling
@@ -33,6 +34,8 @@ from tailrace.topology.serving import GuestServer, LogGuest
 from tailrace.topology.site import Site
 
 _TEND_S: Final = 1.0
+_DIALLED_S: Final = 5.0
+"""So long it waits to be dialled before it asks again whether it is to wait."""
 _OWN: Final = "_copy"
 """The consumer that says up to where the copy itself is; with it retention knows what nobody needs."""
 
@@ -49,6 +52,7 @@ class ReplicaNode:
         self._told = ""
         self._retained_s = time.monotonic()
         self._placing: Placing | None = None
+        self._door: Door | None = None
 
     def __enter__(self) -> Self:
         form = self._form
@@ -65,8 +69,7 @@ class ReplicaNode:
                 hold=None if form.retention is None else form.retention.hold(),
             )
             self.replica.floor = self._floor
-            self._server = GuestServer([LogGuest(self.pulling)], **server_options(form.listen, form.tokens, form.tls))
-            opening.callback(self._server.stop)
+            self._server = self._serve(form, opening)
             if form.replicate_from.registry is not None:
                 self._be_placed(form.replicate_from.registry, opening)
             self._run(self._tend, opening)
@@ -81,7 +84,7 @@ class ReplicaNode:
 
     @property
     def port(self) -> int:
-        return int(self._server.port)
+        return int(self._server.port) if self._door is None else self._door.port
 
     def status(self) -> dict[str, Any]:
         """Everything there is to know, as plain JSON."""
@@ -106,8 +109,39 @@ class ReplicaNode:
             "copies": self.pulling.copies,
         }
 
+    def _serve(self, form: ReplicaForm, opening: ExitStack) -> GuestServer:
+        """Its log, for those who copy it; behind the door where it waits to be dialled, if it does."""
+        reverse, listen = form.replicate_from.reverse, form.listen
+        if reverse is not None:
+            door = self._door = Door(listen, reverse.database, reverse.secret.get_secret_value(), self._tell_once)
+            opening.enter_context(door)
+            listen = "127.0.0.1:0"
+        server = GuestServer([LogGuest(self.pulling)], **server_options(listen, form.tokens, form.tls))
+        opening.callback(server.stop)
+        if self._door is not None:
+            self._door.inside = int(server.port)
+        return server
+
     def _choose(self) -> Sequence[Source]:
+        reverse = self._form.replicate_from.reverse
+        if self._door is not None and reverse is not None and (self._placing is None or self._placing.must_wait()):
+            found = self._door.dialled(_DIALLED_S)
+            return [] if found is None else [self._through(found, reverse.secret.get_secret_value())]
         return self._sources if self._placing is None else self._placing.sources()
+
+    def _through(self, found: Dialled, secret: str) -> Source:
+        """A source that has dialled."""
+        first, host = self._sources[0], found.source.host
+        source = replace(
+            first,
+            name=f"{host} (dialled)",
+            location=f"{first.location.partition('://')[0]}://{found.address}",
+            token=secret,
+            hostname=host.rpartition(":")[0].strip("[]") if first.ca is not None else None,
+        )
+        if self._placing is not None:
+            self._placing.place(source, found.source)
+        return source
 
     def _be_placed(self, said: PlacingForm, opening: ExitStack) -> None:
         """A registry says from whom to copy."""
@@ -181,18 +215,6 @@ class ReplicaNode:
         if text != self._told:
             self._told = text
             self._report(text)
-
-
-def registry_at(said: PlacingForm) -> Source:
-    """Where a registry is."""
-    return Source(
-        "registry",
-        f"{'grpc+tls' if said.ca else 'grpc'}://{said.address}",
-        said.token.get_secret_value(),
-        read_pem(said.ca),
-        read_pem(said.certificate),
-        read_pem(said.key),
-    )
 
 
 def _settings(form: ReplicaForm) -> Settings:

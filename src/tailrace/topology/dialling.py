@@ -1,0 +1,130 @@
+"""Dialling: the end of a reverse connection at the source. It calls replicas that may not connect upwards, and serves
+them through the connection that it made: its log's bytes and nothing else."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any, Final, Self
+
+from tailrace.errors import TailraceError
+from tailrace.node.connecting import registry_at, tls_options
+from tailrace.node.form import DialForm, TlsForm
+from tailrace.topology.handshake import TIMEOUT_S, greet_replica
+from tailrace.topology.member import State
+from tailrace.topology.pulling import Pulling
+from tailrace.topology.registryclient import RegistryClient
+from tailrace.topology.serving import GuestServer, LogGuest
+from tailrace.topology.site import Site
+from tailrace.topology.tunnel import join_ends
+
+PEER: Final = "reverse"
+
+
+class Dialling:
+    """`with Dialling(…)`: replicas are dialled until the end of the block."""
+
+    def __init__(
+        self,
+        site: Site,
+        secret: str,
+        pulling: Pulling,
+        hosts: Callable[[], Collection[Site]],
+        report: Callable[[str], None],
+        *,
+        refresh_s: float,
+        connect_s: float,
+        **tls: Any,
+    ) -> None:
+        """`hosts` says whom to dial; when it cannot, it stays as it was. What goes through a connection is encrypted as
+        `tls` says."""
+        self._site = site
+        self._secret = secret
+        self._hosts = hosts
+        self._report = report
+        self._refresh_s = refresh_s
+        self._connect_s = connect_s
+        self._stopping = threading.Event()
+        self._links: dict[Site, threading.Event] = {}
+        location = f"{'grpc+tls' if tls else 'grpc'}://127.0.0.1:0"
+        self._server = GuestServer([LogGuest(pulling)], location=location, tokens={PEER: secret}, **tls)
+        self._thread = threading.Thread(target=self._run, name="tailrace-dialling", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._server.stop()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with suppress(TailraceError):
+                wanted = set(self._hosts())
+                for site in self._links.keys() - wanted:
+                    self._links.pop(site).set()
+                for site in wanted - self._links.keys():
+                    is_over = self._links[site] = threading.Event()
+                    link = threading.Thread(target=self._keep, args=(site, is_over), name="tailrace-link", daemon=True)
+                    link.start()
+            self._stopping.wait(self._refresh_s)
+
+    def _keep(self, replica: Site, is_over: threading.Event) -> None:
+        """Dial one replica again and again."""
+        told = ""
+        while not self._stopping.is_set() and not is_over.is_set():
+            try:
+                self._dial(replica)
+                told = ""
+            except (TailraceError, OSError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    self._report(f"{replica.host} was dialled in vain: {error}")
+            self._stopping.wait(self._connect_s * random.uniform(0.8, 1.2))  # noqa: S311  not all at once
+
+    def _dial(self, replica: Site) -> None:
+        host, _, port = replica.host.rpartition(":")
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S)
+        try:
+            reached = greet_replica(connection, self._site, self._secret)
+            if reached.database != self._site.database:
+                what = f"{replica.host} replicates {reached.database}, which is another log"
+                raise TailraceError("topology.handshake", what, hint="correct the rule in the registry")
+            inside = socket.create_connection(("127.0.0.1", self._server.port), timeout=TIMEOUT_S)
+            connection.settimeout(None)
+            inside.settimeout(None)
+            join_ends(connection, inside)
+        finally:
+            connection.close()
+
+
+def dialling(
+    said: DialForm, listen: str, tls: TlsForm | None, pulling: Pulling, report: Callable[[str], None]
+) -> Dialling:
+    """As a node file says."""
+    client = RegistryClient(registry_at(said.registry))
+    site = Site(said.registry.database, said.registry.advertise or listen)
+    is_known = False
+
+    def hosts() -> Collection[Site]:
+        nonlocal is_known
+        if not is_known:
+            client.reset_nodes([site], State.ACTIVE)  # it is one at the top
+            is_known = True
+        return client.get_reverse_hosts(site)
+
+    return Dialling(
+        site,
+        said.secret.get_secret_value(),
+        pulling,
+        hosts,
+        report,
+        refresh_s=said.refresh,
+        connect_s=said.every,
+        **tls_options(tls),
+    )
