@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, Final
 
 import msgpack
@@ -159,7 +160,7 @@ def decode_all(data: bytes, starts: Sequence[int], end: int) -> Iterator[Packet]
     unpacker = _unpacker()
     unpacker.feed(data[:end])
     try:
-        for start, after in zip(starts, [*starts[1:], end], strict=True):
+        for start, after in pairwise([*starts, end]):
             if unpacker.tell() != start:
                 raise malformed("a packet ends in the middle of a value")
             unpacker.skip()
