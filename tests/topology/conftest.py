@@ -8,17 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.adaptor.postgres.conftest import postgres
 from tests.servers.postgres import PostgresServer
 
+__all__ = ["postgres"]  # a fixture
+
 _NUMBERS = count()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    server.start()
-    yield server
-    server.remove()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.consumers import Consumers
@@ -57,11 +57,11 @@ class Copying:
     """A replica at work in a thread."""
 
     def __init__(
-        self, directory: Path, sources: Sequence[Source] | Callable[[], Sequence[Source]], **settings: object
+        self, directory: Path, sources: Sequence[Source] | Callable[[], Sequence[Source]], **settings: Any
     ) -> None:
         self.said: list[str] = []
         chosen = sources if callable(sources) else lambda: sources
-        made = Settings(**{"beat_s": BEAT_S, "keep_s": 0.1, "alarm_after": 2, **settings})  # type: ignore[arg-type]
+        made = Settings(**{"beat_s": BEAT_S, "keep_s": 0.1, "alarm_after": 2, **settings})
         self.replica = Replica(str(directory), directory.name, chosen, made, self.said.append)
         self.directory = directory
         self._thread = threading.Thread(target=self.replica.run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from tailrace.topology.answers import Confirmed, Offer
 from tailrace.topology.limits import Limits
@@ -19,9 +20,9 @@ def site(number: int, database: str = "orders") -> Site:
     return Site(database, f"node{number}:4700")
 
 
-def placement(fanout: int = 2, **limits: float) -> Placement:
+def placement(fanout: int = 2, **limits: Any) -> Placement:
     """With one source, which never ends."""
-    found = Placement(replace(LIMITS, fanout=fanout, **limits))  # type: ignore[arg-type]
+    found = Placement(replace(LIMITS, fanout=fanout, **limits))
     found.reset(ROOT, State.ACTIVE, 0.0)
     return found
 

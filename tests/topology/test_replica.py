@@ -124,7 +124,7 @@ def test_more_than_may_be_thrown_away(log: CommitLog, stack: ExitStack, tmp_path
         append(risen, 500, 100)
     before = segments(tmp_path / "copy")
     (tmp_path / "copy" / "standing.json").write_text('{"generation": 0, "is_copy": true}')
-    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], max_rollback=1000))
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], max_rollback=1000, may_recopy=True))
     wait_for(lambda: copy.progress.state is State.NO_SOURCE, 30)
     assert segments(tmp_path / "copy") == before, "nothing is thrown away"
     assert any("no viable source" in line for line in copy.said)
@@ -142,8 +142,9 @@ def test_an_old_primary_is_not_followed(log: CommitLog, stack: ExitStack, tmp_pa
     promoted = stack.enter_context(Served(tmp_path / "first"))
     with Copying(tmp_path / "second", [promoted.source]) as copy:
         copy.reaches(risen)
-    copy = stack.enter_context(Copying(tmp_path / "second", [root.source]))
+    copy = stack.enter_context(Copying(tmp_path / "second", [root.source], may_recopy=True))
     wait_for(lambda: copy.progress.state is State.NO_SOURCE, 30)
+    copy.__exit__()
     assert segments(tmp_path / "second") == segments(tmp_path / "first")
 
 

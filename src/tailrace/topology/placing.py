@@ -88,9 +88,9 @@ class Placing:
         """A source could not be followed: others are spared the attempt."""
         self._unreachable.append(self._places[source.name])
 
-    def tend(self, replica: Replica, stopping: threading.Event, every_s: Callable[[], float]) -> None:
+    def tend(self, replica: Replica, stopping: threading.Event, every_s: float) -> None:
         """Tell the registry how far the replica is, again and again, and do what it answers."""
-        while not stopping.wait(every_s()):
+        while not stopping.wait(every_s):
             try:
                 answer = self._client.keepalive(self._site, self._report())
             except TailraceError:

@@ -26,8 +26,9 @@ from tailrace.topology.following import Arrival, Following
 from tailrace.topology.request import Extent
 
 _AGAIN_S: Final = 1.0
-_ELSEWHERE: Final = ("topology.full", "topology.older", "topology.rollback", "topology.mismatch", "topology.gone")
-"""Errors after which another source is tried at once."""
+_GONE: Final = "topology.gone"
+_LACKING: Final = (_GONE, "topology.older", "topology.rollback")
+"""Errors of sources that answer and do not have what is needed next."""
 
 
 class State(StrEnum):
@@ -140,7 +141,7 @@ class Replica:
 
     def _round(self) -> None:
         """Try the sources in turn until one was followed for a while."""
-        lacking = 0
+        errors: list[TailraceError] = []
         found = list(self._sources())
         for source in found:
             if self._stopping.is_set():
@@ -150,10 +151,10 @@ class Replica:
                 return
             self._tell(state=State.CONNECT, error=error)
             self._report(f"source {source.name}: {error}")
-            lacking += error.code in _ELSEWHERE
+            errors.append(error)
             self.failed(source)
-        if found and lacking == len(found):
-            self._miss()
+        if errors and all(error.code in _LACKING for error in errors):
+            self._miss(may_recopy=all(error.code == _GONE for error in errors))
 
     def _try(self, source: Source) -> TailraceError | None:
         """Follow a source for as long as that goes; says why it ended, unless that was wished."""
@@ -166,15 +167,16 @@ class Replica:
             return TailraceError("relay.failed", what, hint="it is tried again; please report it")
         return None
 
-    def _miss(self) -> None:
-        """No source that answers has what is needed next."""
+    def _miss(self, *, may_recopy: bool) -> None:
+        """No source has what is needed next. Only where it is gone everywhere a new copy helps: one that is of an older
+        generation, or would cost more than may be thrown away, is for people to decide."""
         self._misses += 1
         if self._misses < self.settings.alarm_after:
             return
         if self._misses == self.settings.alarm_after:
             self._report("no viable source: none has what this copy needs next; a full copy may be needed")
         self._tell(state=State.NO_SOURCE)
-        if self.settings.may_recopy:
+        if may_recopy and self.settings.may_recopy:
             self._begin_anew()
 
     def _begin_anew(self) -> None:

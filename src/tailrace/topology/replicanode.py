@@ -158,7 +158,7 @@ class ReplicaNode:
         replica.connected, replica.failed = placing.connected, placing.failed
         opening.callback(placing.leave)
         every_s = self._form.replicate_from.keepalive
-        self._run(lambda: placing.tend(replica, self._stopping, lambda: every_s), opening)
+        self._run(lambda: placing.tend(replica, self._stopping, every_s), opening)
 
     def _report_of(self) -> Report:
         """How far this replica is, as the registry is told."""
