@@ -3,6 +3,8 @@ PYTHON ?= python3
 ARGS ?=
 
 READY := .venv/.ready
+# A worker that dies ends the run: xdist would wait for ever for the tests it gave to the worker's successor.
+PYTEST := .venv/bin/pytest -n 3 --dist loadgroup --max-worker-restart 0
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -17,10 +19,10 @@ demo: $(READY)  ## set up, then run the main job on data it makes itself
 	.venv/bin/tailrace demo $(ARGS)
 
 test: $(READY) tools  ## set up, then run the tests
-	.venv/bin/pytest -n 3 --dist loadgroup -m "not long" $(ARGS)
+	$(PYTEST) -m "not long" $(ARGS)
 
 test-long: $(READY) tools  ## run the tests that take long
-	HYPOTHESIS_PROFILE=long .venv/bin/pytest -n 3 --dist loadgroup -m long $(ARGS)
+	HYPOTHESIS_PROFILE=long $(PYTEST) -m long $(ARGS)
 
 bench: $(READY)  ## run every benchmark (ARGS=--quick for a short run)
 	scripts/bench.sh $(ARGS)

@@ -1,11 +1,14 @@
 """A database file: how it is opened, and how its errors are told.
 
 Python's `sqlite3` and the ADBC driver each bring their own copy of SQLite, and when either closes a file, POSIX drops
-the locks that the other holds on it. So a connection is opened, used and closed within one call.
+the locks that the other holds on it. So a connection is opened, used and closed within one call, and a file that
+several threads of this process use is read with `sqlite3` alone: the shared memory of one copy would be cut off under
+the other, which ends the process, or worse, two would write at once.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,6 +23,8 @@ from tailrace.adaptor.values import Value, read_text
 from tailrace.errors import TailraceError
 
 _BATCH_ROWS: Final = "adbc.sqlite.query.batch_rows"
+_shared: Final[set[str]] = set()
+"""The files that several threads use. Locks belong to the process, and so does this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,19 @@ class Database:
             yield connection
             connection.execute("COMMIT")
 
+    def share(self) -> None:
+        """From now on other threads of this process use the file, too."""
+        _shared.add(os.path.realpath(self.path))
+
+    @property
+    def is_shared(self) -> bool:
+        return os.path.realpath(self.path) in _shared
+
     def arrow(self, query: str, parameters: Sequence[Value], rows_max: int) -> pa.Table:
-        """The answer to a query as Arrow. Raises whatever the driver raises; types are those of the first rows."""
+        """The answer to a query as Arrow. Raises whatever the driver raises; types are those of the first rows.
+
+        Not for a file that is shared.
+        """
         from adbc_driver_sqlite import dbapi
 
         with dbapi.connect(self.uri("ro"), autocommit=True) as connection, connection.cursor() as cursor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ _TYPES: Final[dict[Kind, pa.DataType]] = {
     Kind.BLOB: pa.binary(),
     Kind.JSON: pa.string(),
 }
+_CLASSES: Final[dict[Kind, type]] = {Kind.INTEGER: int, Kind.REAL: float, Kind.TEXT: str, Kind.BLOB: bytes}
 _EXACT_REAL: Final = 1 << 53
 """Whole numbers up to here are floats without loss."""
 
@@ -86,12 +87,11 @@ def _kind_when_empty(declared: str) -> Kind:
     return Kind.JSON
 
 
-def fits(kind: Kind, value: Any) -> bool:
-    """Whether a value keeps its worth in a column of this kind."""
-    if value is None or kind is Kind.JSON:
+def all_fit(kind: Kind, values: Sequence[Any]) -> bool:
+    """Whether every value keeps its worth in a column of this kind."""
+    classes = set(map(type, values)) - {type(None)}
+    if kind is Kind.JSON or classes <= {_CLASSES[kind]}:
         return True
-    if kind is Kind.INTEGER:
-        return type(value) is int
-    if kind is Kind.REAL:
-        return type(value) is float or (type(value) is int and abs(value) <= _EXACT_REAL)
-    return type(value) is (str if kind is Kind.TEXT else bytes)
+    if kind is not Kind.REAL or not classes <= {int, float}:
+        return False
+    return all(abs(value) <= _EXACT_REAL for value in values if type(value) is int)

@@ -75,6 +75,7 @@ class SqliteWriterOptions(WriterOptions):
         """This database as the store of a node."""
         if self.create:
             self._database().make()
+        self._database().share()
         rows = reading.piece_rows if isinstance(reading, SqliteReaderOptions) else _PIECE_ROWS
         return SqliteStorage(
             database=self._database(), consumer=self.consumer, keys=self.key, creates=self.create, piece_rows=rows

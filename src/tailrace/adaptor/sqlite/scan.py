@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from tailrace.adaptor.sqlite import sql
 from tailrace.adaptor.sqlite.database import Database
-from tailrace.adaptor.sqlite.kinds import Kind, fits, type_of
+from tailrace.adaptor.sqlite.kinds import Kind, all_fit, type_of
 from tailrace.adaptor.values import Value, to_json
 
 
@@ -47,7 +47,8 @@ class Answer:
 
 def scan(database: Database, query: Query, rows_max: int) -> Answer:
     """The first rows of a query. No value is ever changed: a column of mixed classes comes back as JSON text."""
-    answer = None if Kind.JSON in query.kinds else _scan_quickly(database, query, rows_max)
+    is_quick = Kind.JSON not in query.kinds and not database.is_shared
+    answer = _scan_quickly(database, query, rows_max) if is_quick else None
     return answer or _scan_exactly(database, query, rows_max)
 
 
@@ -98,8 +99,7 @@ def _scan_exactly(database: Database, query: Query, rows_max: int) -> Answer:
         rows = connection.execute(text, [*query.parameters, rows_max]).fetchall()
     columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(query.kinds)
     kinds = tuple(
-        kind if all(fits(kind, value) for value in column) else Kind.JSON
-        for column, kind in zip(columns, query.kinds, strict=True)
+        kind if all_fit(kind, column) else Kind.JSON for column, kind in zip(columns, query.kinds, strict=True)
     )
     arrays = [_array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     return Answer(arrays, kinds)
