@@ -1,4 +1,4 @@
-"""Three nodes that are all written and killed again and again: in the end they agree, and nothing came twice."""
+"""Three nodes, all written, killed and cut off again and again: in the end they agree, and nothing came twice."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tailrace.log.reader import LogReader
 from tailrace.relay.vclock import LOCAL
 from tests.node.test_serve import NodeProcess, free_ports, node_file
 from tests.relay.nodes import wait_for
+from tests.servers.link import Link
 
 ROWS = 40
 VERSIONS = "SELECT namespace, key, at, origin, lsn FROM tailrace_version ORDER BY namespace, key"
@@ -50,13 +52,46 @@ def lsns(node: NodeProcess) -> dict[int, list[int]]:
     return found
 
 
-def converge(directory: Path, seconds: float, seed: int) -> None:
+class Kills:
+    """Of nodes, at any moment."""
+
+    def __init__(self, nodes: Sequence[NodeProcess]) -> None:
+        self._nodes = nodes
+
+    def happen(self, chosen: random.Random) -> None:
+        victim = chosen.choice(self._nodes)
+        victim.end(signal.SIGKILL)
+        time.sleep(chosen.uniform(0.0, 1.5))
+        victim.start()
+
+
+class Cuts:
+    """Of links between nodes, each in one direction of connecting; some longer than a silence that nodes bear."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self._links = links
+
+    def happen(self, chosen: random.Random) -> None:
+        cut = chosen.sample(self._links, chosen.randint(1, len(self._links)))
+        for link in cut:
+            chosen.choice((link.break_off, link.fall_silent))()
+        time.sleep(chosen.uniform(0.1, 3.0))
+        for link in cut:
+            link.mend()
+
+
+def converge(directory: Path, seconds: float, seed: int, *, is_cut: bool = False) -> None:
     names = ("a", "b", "c")
     ports = dict(zip(names, free_ports(3), strict=True))
     with ExitStack() as stack:
         nodes = []
+        links = []
         for name in names:
             others = {other: port for other, port in ports.items() if other != name}
+            if is_cut:
+                between = {other: stack.enter_context(Link(port)) for other, port in others.items()}
+                links += between.values()
+                others = {other: link.port for other, link in between.items()}
             more = {"quorum": "0", **({"founder": "true"} if name == "a" else {})}
             nodes.append(NodeProcess(directory, name, node_file(name, ports[name], others, **more)))
             stack.enter_context(nodes[-1])
@@ -69,13 +104,11 @@ def converge(directory: Path, seconds: float, seed: int) -> None:
         for writer in writers:
             writer.start()
         chosen = random.Random(seed)
+        failures: list[Kills | Cuts] = [Kills(nodes), *([Cuts(links)] if is_cut else [])]
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             time.sleep(chosen.uniform(0.5, 3.0))
-            victim = chosen.choice(nodes)
-            victim.end(signal.SIGKILL)
-            time.sleep(chosen.uniform(0.0, 1.5))
-            victim.start()
+            chosen.choice(failures).happen(chosen)
         over.set()
         for writer in writers:
             writer.join()
@@ -114,8 +147,20 @@ def test_a_few_kills(tmp_path: Path) -> None:
     converge(tmp_path, 6.0, seed=1)
 
 
+@pytest.mark.crash
+def test_a_few_cuts_and_kills(tmp_path: Path) -> None:
+    converge(tmp_path, 8.0, seed=2, is_cut=True)
+
+
 @pytest.mark.long
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(2))
 def test_a_minute_of_kills(tmp_path: Path, seed: int) -> None:
     converge(tmp_path, 60.0, seed)
+
+
+@pytest.mark.long
+@pytest.mark.crash
+@pytest.mark.parametrize("seed", range(3))
+def test_a_minute_of_cuts_and_kills(tmp_path: Path, seed: int) -> None:
+    converge(tmp_path, 60.0, seed, is_cut=True)
