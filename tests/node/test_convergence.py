@@ -85,7 +85,7 @@ def converge(directory: Path, seconds: float, seed: int, *, is_cut: bool = False
     ports = dict(zip(names, free_ports(3), strict=True))
     with ExitStack() as stack:
         nodes = []
-        links = []
+        links: list[Link] = []
         for name in names:
             others = {other: port for other, port in ports.items() if other != name}
             if is_cut:

@@ -219,6 +219,8 @@ def test_encrypted(stack: ExitStack, tmp_path: Path, is_mutual: bool) -> None:
         ("{sqlite: {path: a.db}}", "nothing"),
         ('tokens: {all: "${TOKEN}"}', "tokens: {all: ''}"),
         ('tokens: {all: "${TOKEN}"}', "tokens: {all: one, others: one}"),
+        ("founder: true", "founder: true\nretention: {keep_bytes: 2MB, cap_bytes: 1MB}"),
+        ("founder: true", "founder: true\nretention: {keep_age: 2h, cap_age: 1h}"),
     ],
 )
 def test_a_file_with_a_mistake(
@@ -250,6 +252,17 @@ def test_a_founder_has_a_database_and_a_newcomer_gets_one(stack: ExitStack, tmp_
     stack.enter_context(b)
     b.follows("a")
     wait_for(lambda: b.rows() == [(1, "one")])
+
+
+def test_a_policy_for_no_table_is_told(stack: ExitStack, tmp_path: Path) -> None:
+    store = "store: {sqlite: {path: a.db}, conflicts: {main.t: skip, main.tt: stop}}"
+    file = node_file("a", free_ports(1)[0], {}, founder="true")
+    plain = "store: {sqlite: {path: a.db}}"
+    assert plain in file
+    a = NodeProcess(tmp_path, "a", file.replace(plain, store))
+    stack.enter_context(a)
+    wait_for(lambda: "there is no table main.tt yet" in a.said())
+    assert "no table main.t yet" not in a.said()
 
 
 def test_no_file_and_no_node(tmp_path: Path, tailrace: Tailrace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,14 @@ class RetentionForm(Options):
     cap_age: Seconds | None = None
     """Past this age the log is not kept for a peer any more, which then needs a new snapshot."""
 
+    @model_validator(mode="after")
+    def _keeps_less_than_cap(self) -> RetentionForm:
+        if self.cap_bytes is not None and self.cap_bytes < self.keep_bytes:
+            raise ValueError("cap_bytes: a peer would lose what is kept anyway; let it be at least keep_bytes")
+        if self.cap_age is not None and self.cap_age < self.keep_age:
+            raise ValueError("cap_age: a peer would lose what is kept anyway; let it be at least keep_age")
+        return self
+
     def hold(self) -> Hold:
         """How much a peer may hold back."""
         has_cap = self.cap_bytes is not None or self.cap_age is not None

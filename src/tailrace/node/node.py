@@ -180,6 +180,8 @@ class Node:
         if self._store is not None:
             self._access = self._make_access(self._store)
             self._access.settle()
+            for unknown in self._store.idle_policies() if identity.cluster is not None else ():
+                self._report(f"there is no table {unknown} yet, for which `conflicts` has a policy")
             self._begin(threading.Thread(target=self._tend_store, name="tailrace-store"), opening)
         retention = threading.Thread(target=self._retaining.run, args=(self._stopping,), name="tailrace-retention")
         self._begin(retention, opening)

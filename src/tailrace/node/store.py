@@ -275,6 +275,11 @@ class Store:
         """The tables that are replicated."""
         return [table for table in reader.tables() if self._namespace.search(table.namespace)]
 
+    def idle_policies(self) -> list[str]:
+        """The names of tables that have a policy of their own and are not there, or not replicated."""
+        named = set(self._policies.by_namespace)
+        return sorted(named - {table.namespace for table in self.wanted_tables(self._reader)}) if named else []
+
     def load(self, batches: Iterable[Batch], limbo: Limbo | None = None, only: re.Pattern[str] = ALL_NAMESPACES) -> int:
         """Fill the tables, or only some, all at once. Rows that are there already are only replaced if they came in
         this way before, or if that was asked for."""
