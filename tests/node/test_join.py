@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tailrace.message import now
-from tailrace.node.store import _version_batch
+from tailrace.node.filling import version_batch
 from tailrace.relay.applier import State
 from tailrace.relay.join import Joins
 from tailrace.relay.names import CLUSTER as MEMBERS
@@ -216,7 +216,7 @@ def test_what_a_node_writes_is_later_than_what_it_got(stack: ExitStack, tmp_path
     """Whatever its own clock says: the rows came from a node whose clock is ahead."""
     shop = stack.enter_context(Shop(tmp_path / "a", CLUSTER))
     ahead = now() + 3_600_000_000
-    shop.store.load([_version_batch([("main.t", "[1]", ahead, "1".zfill(20), 1)])])
+    shop.store.load([version_batch([("main.t", "[1]", ahead, "1".zfill(20), 1)])])
     shop.run("INSERT INTO t VALUES (1, 'after it')")
     shop.store.capture()
     (written,) = [each for each in shop.messages() if each.namespace == "main.t"]

@@ -5,10 +5,9 @@ In whichever order messages come, of two that write one row the newer one stays.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -25,10 +24,12 @@ from tailrace.node.contract import Judgement, NodeStorage, NodeWriter
 from tailrace.node.quarantine import Undecided, decided, newer, stopped, told
 from tailrace.node.rivalry import GivesWay, Rivalry
 from tailrace.relay.limbo import Limbo, control_of, decode_limbo, encode_limbo
-from tailrace.relay.vclock import LOCAL
+from tailrace.relay.vclock import LOCAL, Vclock
 
 if TYPE_CHECKING:
-    from tailrace.relay.journal import Journal
+    from tailrace.log.batch import Batch
+    from tailrace.log.view import LogView
+    from tailrace.message import NodeId
     from tailrace.source.contract import Position
 
 LIMBO: Final = "limbo"
@@ -40,19 +41,39 @@ _Wanted = tuple[Offset | None, SelectedFrame]
 """What is to be written, and the offset as of which it happens where that is not its own."""
 
 
+class Merged(Protocol):
+    """The log that is brought into a database."""
+
+    @property
+    def node(self) -> NodeId:
+        """Whose it is: what this node wrote itself is in its database already."""
+
+    @property
+    def view(self) -> LogView: ...
+
+    @property
+    def end(self) -> Offset: ...
+
+    def append_local(self, batches: Sequence[Batch]) -> object:
+        """Tell other nodes of something that was done in the database."""
+
+
 class Merger:
-    """One database that is brought up to a journal."""
+    """One database that is brought up to a log."""
 
     def __init__(
         self,
         storage: NodeStorage,
-        journal: Journal,
-        namespace: re.Pattern[str],
+        journal: Merged,
+        wants: Callable[[str], bool],
         start: Offset,
         policies: Policies,
         *,
         tells: bool,
+        captures: bool = True,
+        known: Vclock | None = None,
     ) -> None:
+        """`wants` says of a namespace whether it is replicated. What is `known` is in the database already."""
         self.next_offset = start
         """Everything before is in the database."""
         self.needed_from = start
@@ -61,10 +82,13 @@ class Merger:
         """What the database's own users wrote is noted up to here."""
         self._tells = tells
         """Whether other nodes hear of what is done here."""
+        self._captures = captures
+        """Whether the database has users of its own, whose changes the log has, too."""
+        self._known = known or Vclock()
         self._policies = policies
         self._storage = storage
         self._journal = journal
-        self._namespace = namespace
+        self._wants = wants
         self.latest_us: int | None = None
         """The latest time of all messages that the database has; None when that is not known."""
 
@@ -95,11 +119,12 @@ class Merger:
         count = 0
         size = 0
         latest_us = self.latest_us or 0
-        rivalry = Rivalry(self.put)
+        rivalry = Rivalry(put)
         with self._cursor(self.next_offset) as cursor, self._writing() as writer:
-            if not writer.is_captured(captured):
-                return None
-            self._note_captured(writer, noted)
+            if self._captures:
+                if not writer.is_captured(captured):
+                    return None
+                self._note_captured(writer, noted)
             known = limbo = decode_limbo(writer.recalled(LIMBO))
             for group in _groups(cursor.advance(end)):
                 try:
@@ -115,7 +140,7 @@ class Merger:
                 latest_us = max(latest_us, *(frame.head.timestamp for frame in group))
                 if size >= _MERGE_BYTES:
                     break
-            if not writer.is_captured(captured):
+            if self._captures and not writer.is_captured(captured):
                 return None
             if limbo != known:
                 writer.remember(LIMBO, encode_limbo(limbo))
@@ -144,14 +169,22 @@ class Merger:
     def _to_write(self, group: list[SelectedFrame], limbo: Limbo) -> tuple[Limbo, list[_Wanted]]:
         """What is undecided after a group, and what it lets happen: its own messages, or those of synchronous
         transactions that it confirms."""
+        if self._is_known(group):
+            return limbo, []
         control = control_of([(frame.head, frame.body) for frame in group])
         first = group[0].head
         if control is None:
-            found = [] if _is_captured_here(group) else [frame for frame in group if self.is_data(frame)]
+            found = (
+                [] if self._captures and _is_captured_here(group) else [frame for frame in group if self.is_data(frame)]
+            )
             return limbo, [(None, frame) for frame in found]
         last = Lsn(max(frame.head.last_lsn for frame in group))
         limbo, confirmed = limbo.after(control, first.origin, last, first.offset)
         return limbo, [(first.offset, frame) for each in confirmed for frame in self._group_at(each.offset)]
+
+    def _is_known(self, group: list[SelectedFrame]) -> bool:
+        told = [frame.head for frame in group if frame.head.origin != LOCAL]
+        return bool(told) and all(head.last_lsn <= self._known[head.origin] for head in told)
 
     def _group_at(self, offset: Offset) -> list[SelectedFrame]:
         with self._cursor(offset) as cursor:
@@ -181,24 +214,17 @@ class Merger:
             writer.quarantine([conflict])
             writer.commit(Offset(max(0, self.next_offset - 1)))
 
-    def put(self, writer: NodeWriter, messages: Messages) -> int:
-        """Write messages, whatever is there. Columns are as these messages have them: stores of several kinds write
-        one table, and what holds the values of all of them would be text."""
-        if len(messages):
-            write(writer, pa.schema(list(messages.data.type)), messages)
-        return len(messages)
-
     def _write(self, writer: NodeWriter, messages: Messages, rivalry: Rivalry) -> int:
         """Write what the policy of the table lets through; says how many messages."""
         if not len(messages) or not messages.key:
-            return self.put(writer, messages)
+            return put(writer, messages)
         policy = self._policies.of(messages.namespace)
         if messages.origin == self._journal.node:
             return self._write_newer(writer, messages, writer.judge(messages), Policy.LAST_WRITE, rivalry)
         match policy:
             case Policy.RECEIVE_VIEW:
                 writer.note_versions(messages)
-                return self.put(writer, messages)
+                return put(writer, messages)
             case Policy.LAST_WRITE:
                 judged = writer.judge(messages)
                 found = list(writer.clashes(messages, judged))
@@ -233,7 +259,7 @@ class Merger:
     def _write_decided(self, writer: NodeWriter, message: Messages, policy: Policy, rivalry: Rivalry) -> int:
         kept, left_out = rivalry.settle(writer, message, policy)
         writer.note_versions(_but(message, left_out), always=True)
-        return self.put(writer, kept)
+        return put(writer, kept)
 
     def _write_newer(
         self, writer: NodeWriter, messages: Messages, judged: Judgement, policy: Policy, rivalry: Rivalry
@@ -244,7 +270,7 @@ class Merger:
         wanted = _settled(messages, judged).filter(pa.array(is_wanted, pa.bool_()))
         kept, left_out = rivalry.settle(writer, wanted, policy)
         writer.note_versions(_but(messages, left_out))
-        return self.put(writer, kept)
+        return put(writer, kept)
 
     def _unapplied(self, writer: NodeWriter, wanted: Iterable[_Wanted]) -> Iterator[Messages]:
         """What the database does not have yet."""
@@ -262,7 +288,15 @@ class Merger:
         """Whether a frame has rows of tables that are replicated."""
         head = frame.head
         is_ours = head.origin == LOCAL or head.namespace.startswith(RESERVED)
-        return not is_ours and self._namespace.search(head.namespace) is not None
+        return not is_ours and self._wants(head.namespace)
+
+
+def put(writer: NodeWriter, messages: Messages) -> int:
+    """Write messages, whatever is there. Columns are as these messages have them: stores of several kinds write one
+    table, and what holds the values of all of them would be text."""
+    if len(messages):
+        write(writer, pa.schema(list(messages.data.type)), messages)
+    return len(messages)
 
 
 def _but(messages: Messages, lsns: set[int]) -> Messages:

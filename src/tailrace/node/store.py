@@ -13,14 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from tailrace.adaptor.versions import newest
 from tailrace.deliver.messages import Messages, messages_of
 from tailrace.errors import TailraceError
-from tailrace.log.batch import Batch, key_of
+from tailrace.log.batch import Batch
 from tailrace.log.consumers import Consumers
 from tailrace.log.cursor import Cursor
 from tailrace.log.reader import LogReader
@@ -29,22 +27,21 @@ from tailrace.log.session import ConsumerSession
 from tailrace.message import Offset, now
 from tailrace.node.conflict import Policies
 from tailrace.node.contract import NodeView, NodeWriter, StoreOptions, VersionRow
-from tailrace.node.merging import LATEST, LIMBO, Merger
+from tailrace.node.filling import as_messages, fill, version_batch
+from tailrace.node.merging import Merger, put
 from tailrace.pipeline.spec import EVERYTHING as ALL_NAMESPACES
-from tailrace.relay.limbo import Limbo, encode_limbo
-from tailrace.relay.names import SYNCHRO, VERSIONS
+from tailrace.relay.limbo import Limbo
+from tailrace.relay.names import SYNCHRO
 from tailrace.relay.oldest import check_contained
 from tailrace.relay.vclock import Vclock
 from tailrace.source.bookmark import bookmark, load_progress
 from tailrace.source.contract import Piece, Position, Reader, Table, check_position
-from tailrace.source.rows import inserted
 
 if TYPE_CHECKING:
     from tailrace.adaptor.options import ReaderOptions, WriterOptions
     from tailrace.relay.journal import Journal
 
 CONSUMER: Final = "_store"
-_VERSION_FIELDS: Final = ("namespace", "key", "at", "origin", "lsn")
 _TRIES: Final = 20
 _NOTE_S: Final = 10.0
 """A database in which nothing happens that is wanted moves on all the same, and must not keep what it need not."""
@@ -64,9 +61,9 @@ class View:
 
     def versions(self) -> Iterator[Batch]:
         """Which messages wrote the rows last; a row may come twice, with a newer one."""
-        yield from map(_version_batch, self.taken.versions())
+        yield from map(version_batch, self.taken.versions())
         if self.late:
-            yield _version_batch(self.late)
+            yield version_batch(self.late)
 
     def close(self) -> None:
         self.taken.close()
@@ -228,11 +225,10 @@ class Store:
 
     def try_out(self, batches: Iterable[Batch]) -> None:
         """See whether the database takes rows, without leaving any there."""
-        merger = self._merger_from(self._journal.end)
         writer = self.storage.open_unnoted()
         try:
             for batch in batches:
-                merger.put(writer, _messages(batch, 0))
+                put(writer, as_messages(batch, 0))
         finally:
             writer.close()
 
@@ -273,7 +269,7 @@ class Store:
 
     def wanted_tables(self, reader: Reader) -> list[Table]:
         """The tables that are replicated."""
-        return [table for table in reader.tables() if self._namespace.search(table.namespace)]
+        return [table for table in reader.tables() if self._wants(table.namespace)]
 
     def idle_policies(self) -> list[str]:
         """The names of tables that have a policy of their own and are not there, or not replicated."""
@@ -324,7 +320,10 @@ class Store:
 
     def _merger_from(self, start: Offset) -> Merger:
         tells = not self._is_read_only
-        return Merger(self.storage, self._journal, self._namespace, start, self._policies, tells=tells)
+        return Merger(self.storage, self._journal, self._wants, start, self._policies, tells=tells)
+
+    def _wants(self, namespace: str) -> bool:
+        return self._namespace.search(namespace) is not None
 
     def _merge_from(self, start: Offset) -> None:
         latest_us = self._merger.latest_us
@@ -343,19 +342,10 @@ class Store:
             writer.clear(table.namespace)
 
     def _fill(self, writer: NodeWriter, batches: Iterable[Batch], limbo: Limbo | None, only: re.Pattern[str]) -> int:
-        count = latest_us = 0
-        for batch in batches:
-            if batch.namespace == VERSIONS:
-                rows = list(_version_rows(batch))
-                writer.put_versions(rows)
-                latest_us = max([latest_us, *(at_us for _, _, at_us, _, _ in rows)])
-            elif only.search(batch.namespace):
-                count += self._merger.put(writer, _messages(batch, count))
-        self._journal.know_time(latest_us)
-        latest_us = self._merger.latest_us = max(latest_us, self._merger.latest_us or 0)
-        writer.remember(LATEST, str(latest_us))
-        writer.remember(LIMBO, encode_limbo(limbo or Limbo()))
-        return count
+        filled = fill(writer, batches, lambda name: bool(only.search(name)), limbo, self._merger.latest_us or 0)
+        self._journal.know_time(filled.latest_us)
+        self._merger.latest_us = filled.latest_us
+        return filled.count
 
     def _begin(self) -> None:
         """Changes are noted from now on."""
@@ -382,19 +372,3 @@ def _refused(where: str, changes: int) -> TailraceError:
     what = f"{changes} changes were made in {where}, which only follows others, so nobody would get them"
     hint = "take away `anonymous: true`, and they go to all; or begin anew with empty tables and a new `data`"
     return TailraceError("relay.read_only", what, hint=hint)
-
-
-def _messages(batch: Batch, first: int) -> Messages:
-    offsets = pa.array(range(first, first + len(batch)), pa.int64())
-    return Messages(batch.namespace, batch.rows.append_column("offset", offsets), key_of(batch.rows.schema), batch.mode)
-
-
-def _version_batch(rows: list[VersionRow]) -> Batch:
-    columns = [pa.array(column) for column in zip(*rows, strict=True)]
-    return inserted(VERSIONS, pa.StructArray.from_arrays(columns, list(_VERSION_FIELDS)), ())
-
-
-def _version_rows(batch: Batch) -> Iterator[VersionRow]:
-    data: Any = batch.rows.column("data")
-    columns = [data.field(name).to_pylist() for name in _VERSION_FIELDS]
-    return zip(*columns, strict=True)

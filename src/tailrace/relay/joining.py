@@ -11,7 +11,8 @@ import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.flight as fl
@@ -28,6 +29,7 @@ from tailrace.relay.outgoing import Frame
 from tailrace.relay.paper import Paper
 from tailrace.relay.refusal import malformed
 from tailrace.relay.request import Chunk, FinalRows, Finish, Join, Joined, Registered
+from tailrace.relay.vclock import Vclock
 from tailrace.relay.wire import Unpacker
 
 if TYPE_CHECKING:
@@ -41,6 +43,19 @@ _SESSION: Final = "session.json"
 _ANSWER_S: Final = 3600.0
 """A source copies its database before it answers."""
 _NOT_TO_BE_RESUMED: Final = frozenset({"relay.join_lost", "relay.gap", "relay.unsent", "relay.endless_join"})
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A snapshot that was fetched."""
+
+    vclock: Vclock
+    """What is in it."""
+    limbo: Limbo
+    batches: Iterator[Batch]
+    """Its rows, once."""
+    promised: Vclock
+    """What a newcomer that is registered has after the final rows."""
 
 
 class Joining:
@@ -64,34 +79,52 @@ class Joining:
 
     def run(self, client: fl.FlightClient, journal: Journal, store: Store) -> None:
         """Everything, up to the moment from which changes are followed."""
-        joined = self._resumed() or self._begin(client)
-        try:
-            self._fetch(client, joined)
-            answer = self._ask(client, Call.FINISH, Finish(session=joined.session))
-            registered = Registered.read(answer)
-            final = os.path.join(self._directory, "final")
-            if not self._is_anonymous:
-                self._download(client, FinalRows(session=joined.session), final)
-            limbo = Limbo() if joined.meta is None else Limbo(joined.meta.term, NodeId(joined.meta.leader))
-            only = re.compile(self._source.namespace or "")
+        taken = self.take(client)
+        only = re.compile(self._source.namespace or "")
+        with self._resumable():
             if self._is_again:
-                store.reload(self._batches(joined.chunks), joined.vclock, limbo, only)
+                store.reload(taken.batches, taken.vclock, taken.limbo, only)
             else:
-                store.load(self._batches(joined.chunks), limbo, only)
+                store.load(taken.batches, taken.limbo, only)
+        journal.begin_at(taken.vclock, taken.limbo)
+        for group in [] if self._is_anonymous else _groups(self._final):
+            journal.append_group(group)
+        if not self._is_anonymous and not taken.promised <= journal.vclock:
+            what = f"the source promised messages up to {taken.promised}, and sent those up to {journal.vclock}"
+            raise malformed(what)
+        self.forget()
+
+    def take(self, client: fl.FlightClient) -> Taken:
+        """The snapshot, whole. Its rows are in files until `forget`."""
+        joined = self._resumed() or self._begin(client)
+        with self._resumable():
+            self._fetch(client, joined)
+            registered = Registered.read(self._ask(client, Call.FINISH, Finish(session=joined.session)))
+            if not self._is_anonymous:
+                self._download(client, FinalRows(session=joined.session), self._final)
+        limbo = Limbo() if joined.meta is None else Limbo(joined.meta.term, NodeId(joined.meta.leader))
+        return Taken(joined.vclock, limbo, self._batches(joined.chunks), registered.vclock)
+
+    def forget(self) -> None:
+        """What was fetched is not needed any more."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    @contextmanager
+    def _resumable(self) -> Iterator[None]:
+        """Within it an error that the next attempt would meet again makes that begin anew."""
+        try:
+            yield
         except TailraceError as error:
             if error.code in _NOT_TO_BE_RESUMED:
-                self._forget()
+                self.forget()
             raise
-        journal.begin_at(joined.vclock, limbo)
-        for group in [] if self._is_anonymous else _groups(final):
-            journal.append_group(group)
-        if not self._is_anonymous and not registered.vclock <= journal.vclock:
-            what = f"the source promised messages up to {registered.vclock}, and sent those up to {journal.vclock}"
-            raise malformed(what)
-        self._forget()
+
+    @property
+    def _final(self) -> str:
+        return os.path.join(self._directory, "final")
 
     def _begin(self, client: fl.FlightClient) -> Joined:
-        self._forget()
+        self.forget()
         os.makedirs(self._directory)
         joined = Joined.read(self._ask(client, Call.JOIN, self._wish()))
         if joined.chunks > CHUNKS_MAX:
@@ -114,9 +147,6 @@ class Joining:
             if noted["source"] == self._source.location:
                 return Joined.read(noted["joined"].encode())
         return None
-
-    def _forget(self) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _fetch(self, client: fl.FlightClient, joined: Joined) -> None:
         missing = [number for number in range(joined.chunks) if not os.path.exists(self._path(number))]
