@@ -72,6 +72,7 @@ CODES: Final[dict[str, Exit]] = {
     "topology.older": Exit.RUNTIME,
     "topology.rollback": Exit.RUNTIME,
     "topology.gone": Exit.RUNTIME,
+    "topology.diverged": Exit.RUNTIME,
     "topology.handshake": Exit.RUNTIME,
     "relay.malformed": Exit.RUNTIME,
     "relay.gap": Exit.RUNTIME,

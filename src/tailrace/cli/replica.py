@@ -84,6 +84,7 @@ def status(
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
+    from tailrace.cli.node import slow_lines
     from tailrace.errors import TailraceError
     from tailrace.units import show_bytes
 
@@ -98,4 +99,4 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  {TailraceError.decode(found['error'])}")
     lines.append(f"  copied {show_bytes(found['copied_bytes'])}, thrown away {show_bytes(found['thrown_bytes'])}")
     lines += [f"  copied by {name}" for name in found["copies"]]
-    return lines
+    return lines + slow_lines(found)

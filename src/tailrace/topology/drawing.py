@@ -13,6 +13,7 @@ from tailrace.units import show_bytes
 def tree(rows: Sequence[Row]) -> Iterator[str]:
     """One line for each node, below the one that it replicates from; orphans last."""
     below: dict[Site | None, list[Row]] = defaultdict(list)
+    ends = _ends(rows)
     known = {row.site for row in rows}
     for row in rows:
         below[row.source if row.source in known else None].append(row)
@@ -20,17 +21,26 @@ def tree(rows: Sequence[Row]) -> Iterator[str]:
         yield database
         tops = [row for row in below[None] if row.site.database == database]
         for row in sorted(tops, key=lambda top: (not top.is_source, top.site)):
-            yield from _branch(row, below, "  ")
+            yield from _branch(row, below, "  ", ends.get(database))
 
 
-def _branch(row: Row, below: dict[Site | None, list[Row]], indent: str) -> Iterator[str]:
-    yield f"{indent}{row.site.host}  {told(row)}"
+def _branch(row: Row, below: dict[Site | None, list[Row]], indent: str, end: int | None) -> Iterator[str]:
+    yield f"{indent}{row.site.host}  {told(row, end)}"
     for child in sorted(below[row.site], key=lambda each: each.site):
-        yield from _branch(child, below, indent + "  ")
+        yield from _branch(child, below, indent + "  ", end)
 
 
-def told(row: Row) -> str:
-    """What is known of a node."""
+def _ends(rows: Sequence[Row]) -> dict[str, int]:
+    """By log: how far its sources are, as they told last."""
+    ends: dict[str, int] = {}
+    for row in rows:
+        if row.is_source and row.report.received is not None:
+            ends[row.site.database] = max(row.report.received, ends.get(row.site.database, 0))
+    return ends
+
+
+def told(row: Row, end: int | None = None) -> str:
+    """What is known of a node, whose source's log ends there."""
     report = row.report
     parts = ["source" if row.is_source else str(row.state)]
     parts.append("no tier" if row.tier is None else f"tier {row.tier}")
@@ -40,6 +50,8 @@ def told(row: Row) -> str:
         parts.append("stopped")
     if report.received is not None:
         parts.append(f"offset {report.received}")
+        if end is not None and not row.is_source:
+            parts.append(f"{max(0, end - report.received)} messages behind")
     if report.applied is not None:
         parts.append(f"applied {report.applied}")
     if report.lag_bytes is not None:
@@ -56,10 +68,12 @@ def told(row: Row) -> str:
 
 def dot(rows: Sequence[Row]) -> Iterator[str]:
     """The same for Graphviz."""
+    ends = _ends(rows)
     yield "digraph topology {"
     for row in rows:
         style = ' style="dashed"' if row.is_orphan else ""
-        yield f"  {_quoted(str(row.site))} [label={_quoted(f'{row.site.host} {told(row)}')}{style}];"
+        label = f"{row.site.host} {told(row, ends.get(row.site.database))}"
+        yield f"  {_quoted(str(row.site))} [label={_quoted(label)}{style}];"
     for row in rows:
         if row.source is not None:
             yield f"  {_quoted(str(row.source))} -> {_quoted(str(row.site))};"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.limits import MIB
+from tailrace.log.identity import identity_of
 from tailrace.log.standing import standing_of
 from tailrace.message import Offset
 from tailrace.relay.applier import Source
@@ -19,11 +21,12 @@ from tailrace.relay.paper import Paper
 from tailrace.relay.watchdog import Watchdog
 from tailrace.topology.copied import CopiedLog, Spot
 from tailrace.topology.framing import Framing
-from tailrace.topology.matching import Meeting, meet
-from tailrace.topology.request import Call, Extent, Keep, Matched, Piece, Pull
+from tailrace.topology.matching import Meeting, Rollback, meet
+from tailrace.topology.request import Call, Extent, Keep, Leave, Matched, Piece, Pull
 from tailrace.topology.serving import ticket_of
 
 CONNECT_S: Final = 10.0
+_GOODBYE_S: Final = 1.0
 _SYNC_BYTES: Final = 64 * MIB
 """While much comes it is synced so often."""
 
@@ -58,14 +61,22 @@ class Following:
         """What the source has."""
         return Extent.read(self._ask(Call.EXTENT, Paper()))
 
-    def meet(self, log: CopiedLog, extent: Extent, max_rollback: int) -> Meeting | None:
+    def meet(self, log: CopiedLog, extent: Extent, allowed: Rollback) -> Meeting | None:
         """Where the copy goes on; None when the source does not have that any more."""
+        if extent.log != identity_of(log.directory):
+            what = "the copy is of another log than the source's"
+            raise TailraceError("topology.other_log", what, hint="copy this one into a directory of its own")
         mine = standing_of(log.directory).generation
         if extent.generation < mine:
             what = f"the source is of generation {extent.generation}, this copy has seen generation {mine}"
             hint = "follow the log that was promoted; the source is to become a copy of it"
             raise TailraceError("topology.older", what, hint=hint)
-        return meet(log, extent, lambda asked: Matched.read(self._ask(Call.MATCH, asked)), max_rollback)
+        return meet(log, extent, lambda asked: Matched.read(self._ask(Call.MATCH, asked)), allowed)
+
+    def leave(self) -> None:
+        """The source need not wait to hear of this copy; it still keeps its log for it."""
+        with suppress(TailraceError):
+            ask(self._client, Call.LEAVE, Leave(name=self._name), self.source.token, _GOODBYE_S)
 
     def keep(self, offset: Offset) -> None:
         """The source keeps its log from here on."""

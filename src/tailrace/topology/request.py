@@ -25,6 +25,7 @@ class Call(StrEnum):
     EXTENT = "extent"
     MATCH = "match"
     KEEP = "keep"
+    LEAVE = "leave"
 
 
 class Extent(Paper):
@@ -66,6 +67,12 @@ class Keep(Paper):
 
     name: CopyName
     offset: Number
+
+
+class Leave(Paper):
+    """A copy goes elsewhere or ends, by its own wish."""
+
+    name: CopyName
 
 
 class Pull(Paper):

@@ -13,7 +13,7 @@ from tailrace.errors import TailraceError
 from tailrace.relay.flight import WhoAsks, caller, told
 from tailrace.relay.guest import Guest
 from tailrace.topology.pulling import Pulling
-from tailrace.topology.request import Call, Keep, Match, Pull
+from tailrace.topology.request import Call, Keep, Leave, Match, Pull
 
 SCHEMA: Final = pa.schema([pa.field("bytes", pa.binary(), nullable=False)])
 _NOTHING: Final = pa.RecordBatch.from_arrays([pa.array([], pa.binary())], schema=SCHEMA)
@@ -41,6 +41,8 @@ class LogGuest:
                 yield self._pulling.match(Match.read(said)).packed()
             case Call.KEEP:
                 self._pulling.keep(Keep.read(said))
+            case Call.LEAVE:
+                self._pulling.leave(Leave.read(said))
 
     def opened(self, ticket: bytes, is_over: Callable[[], bool]) -> tuple[pa.Schema, Iterator[Any]] | None:
         if not ticket.startswith(_TICKET):
@@ -54,6 +56,23 @@ class LogGuest:
                 if found.raw:
                     batch = pa.RecordBatch.from_arrays([pa.array([found.raw], pa.binary())], schema=SCHEMA)
                 yield batch, pa.py_buffer(found.piece.packed())
+
+
+class TracedGuest:
+    """Another guest, and a line for everything that is asked of it."""
+
+    def __init__(self, guest: Guest, trace: Callable[[str], None]) -> None:
+        self.calls = guest.calls
+        self._guest = guest
+        self._trace = trace
+
+    def answered(self, peer: str, call: str, said: bytes) -> Iterator[bytes]:
+        self._trace(f"{peer} asks: {call} {said.decode(errors='replace')}")
+        return self._guest.answered(peer, call, said)
+
+    def opened(self, ticket: bytes, is_over: Callable[[], bool]) -> tuple[pa.Schema, Iterator[Any]] | None:
+        self._trace(f"asked for: {ticket.decode(errors='replace')}")
+        return self._guest.opened(ticket, is_over)
 
 
 class GuestServer(fl.FlightServerBase):
