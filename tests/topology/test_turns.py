@@ -162,3 +162,13 @@ def test_more_is_told_if_that_is_wanted(turns: Turns) -> None:
     turns.turn(1)
     turns.turn(1)
     assert turns.said == ["physrep_debug: the registry was told that shop@here:1 is at offset 5"]
+
+
+def test_the_tunables_are_heard_before_anything_else(turns: Turns) -> None:
+    turns.direct.registry.set_tunable("physrep_exit_on_invalid_logstream", "on")
+    turns.direct.is_away = True
+    turns.placing.hear()
+    assert not turns.knobs.is_on("physrep_exit_on_invalid_logstream")
+    turns.direct.is_away = False
+    turns.placing.hear()
+    assert turns.knobs.is_on("physrep_exit_on_invalid_logstream")

@@ -116,10 +116,13 @@ class Placing:
         self._at = None
         self._unreachable.append(self._places[source.name])
 
-    def tend(self, replica: Replica, stopping: threading.Event) -> None:
-        """Tell the registry how far the replica is, again and again, and do what it answers."""
+    def hear(self) -> None:
+        """Learn the tunables, before anything is done by them."""
         with suppress(TailraceError):
             self._knobs.learn(self._client.tuning(self._site.database))
+
+    def tend(self, replica: Replica, stopping: threading.Event) -> None:
+        """Tell the registry how far the replica is, again and again, and do what it answers."""
         while not self._knobs.pause("physrep_keepalive_freq_sec", stopping):
             with suppress(TailraceError):  # it goes on without
                 self.turn(replica)

@@ -181,6 +181,7 @@ class ReplicaNode:
         )
         replica.connected, replica.failed = placing.connected, self._failed
         opening.callback(placing.leave)
+        placing.hear()
         self._run(lambda: placing.tend(replica, self._stopping), opening)
 
     def _failed(self, source: Source) -> None:
