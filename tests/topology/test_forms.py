@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tailrace.log.commitlog import CommitLog
 from tailrace.node.form import assemble as assemble_node
+from tailrace.topology import replicanode
 from tailrace.topology.form import assemble as assemble_replica
 from tailrace.topology.knobs import Knobs
 from tailrace.topology.registry import Registry
+from tailrace.topology.replica import Replica, Settings
 from tailrace.topology.replicanode import ReplicaNode, settings_of
 from tailrace.topology.sourceside import knobs_of
 from tailrace.topology.storage import NoStorage
@@ -129,3 +133,17 @@ def test_a_node_is_known_to_one_registry_or_the_other() -> None:
     said = {**NODE, "registry": {"path": "r.db", "database": "shop"}, "announce": DIALS["registry"]}
     found, problems = assemble_node(said, ".")
     assert (found, "name one of the two" in str(problems[0])) == (None, True)
+
+
+def test_a_replica_removes_as_often_as_the_registry_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, removed = replica_of(tmp_path, {"retention": {}}), list[str]()
+    monkeypatch.setattr(replicanode, "remove_unneeded", lambda directory, *_: removed.append(directory))
+    (tmp_path / "r").mkdir()
+    CommitLog.open(node._directory).close()
+    node.replica = Replica(node._directory, "r", list, Settings(), print)
+    node._retained_s = time.monotonic() - 30
+    node._retain()
+    assert removed == [], "every minute, without a registry"
+    node.knobs.learn(changed_registry().tuning())
+    node._retain()
+    assert removed == [node._directory]

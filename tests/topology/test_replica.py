@@ -199,8 +199,6 @@ def test_damage_in_a_copy_is_fetched_again(log: CommitLog, stack: ExitStack, tmp
 
 def test_how_the_log_is_read_is_changed_while_it_runs(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
     root = stack.enter_context(Served(tmp_path / "root"))
-    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], waits=True))
-    copy.reaches(log)
     asked: list[bool] = []
     pull = root.pulling.pull
 
@@ -209,13 +207,17 @@ def test_how_the_log_is_read_is_changed_while_it_runs(log: CommitLog, stack: Exi
         return pull(request, is_over)
 
     root.pulling.pull = seen  # type: ignore[method-assign]
-    copy.replica.settings = replace(copy.replica.settings, waits=False, poll_s=0.01)
-    wait_for(lambda: asked[-3:] == [False, False, False])
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], waits=False, poll_s=3600.0))
+    copy.reaches(log)
+    assert asked == [False]
+    copy.replica.settings = replace(copy.replica.settings, poll_s=0.01)
+    wait_for(lambda: len(asked) > 4)
+    copy.replica.settings = replace(copy.replica.settings, waits=True)
+    wait_for(lambda: asked[-1])
     append(log, 200, 10)
     copy.reaches(log)
-    copy.replica.settings = replace(copy.replica.settings, poll_s=3600.0)
-    copy.replica.settings = replace(copy.replica.settings, waits=True, poll_s=0.01)
-    wait_for(lambda: asked[-1])
+    copy.replica.settings = replace(copy.replica.settings, waits=False)
+    wait_for(lambda: not asked[-1])
     append(log, 210, 10)
     copy.reaches(log)
     assert copy.said == [], "the source was not left for that"

@@ -12,13 +12,14 @@ import pytest
 from tailrace.log.commitlog import CommitLog
 from tailrace.topology.copied import promote
 from tailrace.topology.drawing import tree
+from tailrace.topology.member import State
 from tailrace.topology.registryclient import RegistryClient
 from tests.cli.conftest import Tailrace, tailrace
-from tests.node.test_serve import NodeProcess, free_ports
+from tests.node.test_serve import NodeProcess, free_ports, node_file
 from tests.relay.nodes import wait_for
 from tests.topology.logs import SMALL_SEGMENTS, append, segments
 from tests.topology.test_placing import OPERATOR, by_port, client_at
-from tests.topology.test_tree import captured, root_of, write
+from tests.topology.test_tree import ReplicaProcess, captured, root_of, write
 
 __all__ = ["tailrace"]  # a fixture
 
@@ -69,7 +70,7 @@ def test_a_fleet_is_tuned_while_it_runs(
     stack: ExitStack, tmp_path: Path, tailrace: Tailrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One more replica than may be served has to go below; how the log is read and what is told changes, too."""
-    ports = free_ports(3)
+    ports = free_ports(4)
     root, registry = topology(stack, tmp_path, ports)
     first = stack.enter_context(TunedReplica(tmp_path, "r1", ports[1], ports[0]))
     wait_for(first.is_equal, 60)
@@ -89,6 +90,8 @@ def test_a_fleet_is_tuned_while_it_runs(
     assert (refused.status, "no commands" in refused.err) == (2, True), refused.err
     wait_for(lambda: "set by the registry: physrep_fanout=1" in root.said(), 60)
     wait_for(lambda: "set by the registry: physrep_fanout=1" in first.said(), 60)
+    extra = stack.enter_context(ReplicaProcess(tmp_path, "extra", ports[3], [ports[0]]))
+    wait_for(lambda: "topology.full" in extra.said(), 60)
     second = stack.enter_context(TunedReplica(tmp_path, "r2", ports[2], ports[0]))
     wait_for(second.is_equal, 60)
     wait_for(lambda: by_port(registry.topology())[ports[2]].tier == 2, 60)
@@ -101,6 +104,24 @@ def test_a_fleet_is_tuned_while_it_runs(
     write(root, 101, 100)
     wait_for(lambda: captured(tmp_path) == 200, 60)
     wait_for(lambda: first.is_equal() and second.is_equal(), 60)
+
+
+def test_a_source_is_known_to_a_registry_elsewhere(stack: ExitStack, tmp_path: Path) -> None:
+    ports = free_ports(3)
+    keeper = node_file("keeper", ports[0], {}, founder="true", registry="{path: r.db}", operator=f'"{OPERATOR}"')
+    stack.enter_context(NodeProcess(tmp_path, "keeper", keeper))
+    wait_for((tmp_path / "keeper" / "status.json").exists, 60)
+    registry = client_at(ports[0], OPERATOR)
+    registry.set_tunable("physrep_keepalive_freq_sec", "0.3")
+    at = f'address: "127.0.0.1:{ports[0]}", token: "${{TOKEN}}"'
+    root = root_of(stack, tmp_path, ports[1], announce=f"{{{at}, database: shop}}")
+    wait_for(lambda: ports[1] in by_port(registry.topology()), 60)
+    write(root, 1, 10)
+    wait_for(lambda: captured(tmp_path) == 10, 60)
+    wait_for(lambda: (by_port(registry.topology())[ports[1]].report.received or 0) >= 10, 60)
+    assert by_port(registry.topology())[ports[1]].tier == 0
+    assert root.end(signal.SIGTERM) == 0
+    assert by_port(registry.topology())[ports[1]].state is State.INACTIVE, "it said goodbye"
 
 
 def test_a_slow_copy_is_told_of(

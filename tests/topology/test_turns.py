@@ -15,6 +15,7 @@ from tailrace.topology.site import Site
 from tailrace.topology.storage import NoStorage
 from tests.topology.clock import Clock
 from tests.topology.direct import Direct, Idle
+from tests.topology.test_knobs import Passing
 
 ROOT, HERE = Site("shop", "root:1"), Site("shop", "here:1")
 REPORT = Report(generation=0, first_offset=0, received=5)
@@ -172,3 +173,14 @@ def test_the_tunables_are_heard_before_anything_else(turns: Turns) -> None:
     turns.direct.is_away = False
     turns.placing.hear()
     assert turns.knobs.is_on("physrep_exit_on_invalid_logstream")
+
+
+def test_keepalives_come_as_often_as_the_registry_says(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns.connect()
+    stopping, came = Passing(turns.clock), list[float]()
+    turns.direct.registry.set_tunable("physrep_keepalive_freq_sec", "0.5")
+    monkeypatch.setattr(turns.placing, "turn", lambda _: came.append(turns.clock.now))
+    turns.placing.hear()
+    stopping.then = lambda: stopping.set() if len(came) == 3 else None
+    turns.placing.tend(turns.idle.replica, stopping)
+    assert came == [1000.5, 1001, 1001.5]

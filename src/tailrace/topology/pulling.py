@@ -79,7 +79,9 @@ class Pulling:
     def heard(self) -> dict[str, float]:
         """By the name of each copy that is served: how many seconds ago it was heard of. After a restart only of those
         that came again."""
-        kept = {name.removeprefix(REPLICA) for name in self._consumers.names() if name.startswith(REPLICA)}
+        kept = set[str]()
+        with suppress(FileNotFoundError):  # a copy that is thrown away serves nobody
+            kept = {name.removeprefix(REPLICA) for name in self._consumers.names() if name.startswith(REPLICA)}
         now_s = self._clock()
         with self._turn:
             self._heard_s = {name: at_s for name, at_s in self._heard_s.items() if name in kept}
