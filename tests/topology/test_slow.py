@@ -7,16 +7,20 @@ from pathlib import Path
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.message import Offset
+from tailrace.node.status import write_status
 from tailrace.relay.holds import Holds
 from tailrace.topology.answers import Tuning
 from tailrace.topology.knobs import Knobs
 from tailrace.topology.pulling import Pulling
 from tailrace.topology.request import Keep, Leave
 from tailrace.topology.slow import Slow
+from tests.cli.conftest import Tailrace, tailrace
 from tests.relay.nodes import wait_for
 from tests.topology.clock import Clock
 from tests.topology.logs import SMALL_SEGMENTS, Copying, Served, append
 from tests.topology.test_knobs import Passing
+
+__all__ = ["tailrace"]  # a fixture
 
 
 def test_each_change_is_told_once() -> None:
@@ -79,3 +83,22 @@ def test_a_copy_says_goodbye(tmp_path: Path) -> None:
             wait_for(lambda: root.pulling.heard() == {})
             wait_for(lambda: list(root.pulling.heard()) == ["copy"])
         assert root.pulling.heard() == {}
+
+
+def test_slow_copies_of_a_copy_are_shown(tmp_path: Path, tailrace: Tailrace) -> None:
+    status = {
+        "name": "r1",
+        "state": "follow",
+        "generation": 0,
+        "next_offset": 5,
+        "behind_bytes": 0,
+        "source": None,
+        "error": None,
+        "copied_bytes": 5,
+        "thrown_bytes": 0,
+        "copies": ["c1"],
+        "slow": {"c1": 71.4},
+        "at_us": 1,
+    }
+    write_status(status, str(tmp_path))
+    assert "  SLOW: copy c1 was not heard of for 71 s" in tailrace("replica", "status", tmp_path).out.splitlines()

@@ -45,6 +45,7 @@ class Turns:
             lambda: self.report,
             self.knobs,
             self.said.append,
+            self.knobs.tracing("physrep_debug", self.said.append),
             self.clock,
         )
 

@@ -38,9 +38,11 @@ class Placing:
         report: Callable[[], Report],
         knobs: Knobs,
         say: Callable[[str], None],
+        trace: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`top` are the sources of tier 0; `reach` says how any node of the log is reached."""
+        """`top` are the sources of tier 0; `reach` says how any node of the log is reached; `trace` is
+        told more than people usually want to know."""
         self._client = client
         self._site = site
         self._top = dict(top)
@@ -48,7 +50,7 @@ class Placing:
         self._report = report
         self._knobs = knobs
         self._say = say
-        self._trace = knobs.tracing("physrep_debug", say)
+        self._trace = trace
         self._clock = clock
         self._offered: list[Site] = []
         self._unreachable: list[Site] = []

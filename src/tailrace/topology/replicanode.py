@@ -178,6 +178,7 @@ class ReplicaNode:
             self._report_of,
             self.knobs,
             self._tell_once,
+            replica.trace,
         )
         replica.connected, replica.failed = placing.connected, self._failed
         opening.callback(placing.leave)

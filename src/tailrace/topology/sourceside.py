@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain, repeat
 
 from tailrace.node.connecting import registry_at
 from tailrace.node.form import NodeForm
@@ -79,9 +78,10 @@ class SourceSide:
         found += [(RegistryClient(registry_at(each)), each.database, each.advertise) for each in said]
         listens = f"{form.listen.rpartition(':')[0]}:{port}"
         report = partial(report_of, self._directory)
+        knobs = (self._knobs, knobs_of(form))
         return [
-            Presence(known, Site(database, advertise or listens), report, knobs, self._report)
-            for (known, database, advertise), knobs in zip(found, chain([self._knobs], repeat(Knobs())), strict=False)
+            Presence(known, Site(database, advertise or listens), report, holding, self._report)
+            for (known, database, advertise), holding in zip(found, knobs, strict=False)
         ]
 
     def _listen_to(self, registry: Registry, stopping: threading.Event) -> None:
