@@ -73,6 +73,7 @@ CODES: Final[dict[str, Exit]] = {
     "topology.rollback": Exit.RUNTIME,
     "topology.gone": Exit.RUNTIME,
     "topology.handshake": Exit.RUNTIME,
+    "topology.store": Exit.RUNTIME,
     "relay.malformed": Exit.RUNTIME,
     "relay.gap": Exit.RUNTIME,
     "relay.ahead": Exit.RUNTIME,
