@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog
+from tailrace.log.cursor import Cursor
+from tailrace.log.selection import EVERYTHING
 from tailrace.log.view import LogView
+from tailrace.message import Offset
 from tailrace.node.load import load_node
 from tailrace.node.node import Node
+from tailrace.relay.decisions import Decisions
+from tailrace.relay.request import Change, Commit
 from tailrace.topology.applynow import ask
 from tailrace.topology.copied import promote
 from tailrace.topology.form import ReplicaSpec
@@ -46,6 +55,7 @@ class Root:
         file.write_text(
             f"node: root\ndata: ./root\nlisten: 127.0.0.1:0\nheartbeat: 200ms\nfounder: true\nsegment_bytes: 20kB\n"
             f"tokens: {{all: {TOKEN}}}\nstore: {{sqlite: {{path: root.db}}}}\n"
+            "synchronous: {acks: 0}\n"
         )
         self.node = stack.enter_context(Node(load_node(str(file)), lambda _: None))
 
@@ -59,13 +69,15 @@ class Root:
 class Kept:
     """A replica with a store, in this process."""
 
-    def __init__(self, directory: Path, port: int, name: str = "copy", **keys: str) -> None:
+    def __init__(
+        self, directory: Path, port: int, name: str = "copy", store: str = "sqlite: {path: copy.db}", **keys: str
+    ) -> None:
         self.said: list[str] = []
         self.data = directory / name
         self.database = directory / f"{name}.db"
         lines = [f"node: {name}", f"data: ./{name}", "listen: 127.0.0.1:0", "heartbeat: 200ms"]
         lines += [f"tokens: {{all: {TOKEN}}}", *(f"{key}: {text}" for key, text in keys.items())]
-        lines += ["store: {sqlite: {path: " + f"{name}.db" + "}}", "replicate_from:", "  blocking: true"]
+        lines += [f"store: {{{store.replace('copy.db', f'{name}.db')}}}", "replicate_from:", "  blocking: true"]
         lines += [f"  sources: [{{name: root, address: '127.0.0.1:{port}', token: {TOKEN}}}]"]
         file = directory / f"{name}.yml"
         file.write_text("\n".join(lines))
@@ -269,6 +281,91 @@ def test_a_log_that_is_cut_takes_the_store_along(stack: ExitStack, tmp_path: Pat
         copy.reaches(root)
         assert [word for _, word in copy.rows()] == ["old", "kept", "new"]
         assert any("filled anew" in line for line in copy.said)
+
+
+def test_synchronous_transactions_that_happened_and_that_did_not(stack: ExitStack, tmp_path: Path) -> None:
+    root = Root(stack, tmp_path)
+    root.node.promote()
+    with Kept(tmp_path, root.node.port) as copy:
+        copy.reaches(root)
+        root.node.commit(commit(2, acks=0))
+        with pytest.raises(TailraceError, match="rolled_back"):
+            root.node.commit(commit(3, acks=1))
+        root.node.commit(commit(4, acks=0))
+        wait_for(lambda: (4, "synchronous") in rows(root.database, "t"), 30)
+        copy.reaches(root)
+        assert [number for number, _ in copy.rows()] == [1, 2, 4]
+    view = LogView(str(root.log))
+    (undone,) = Decisions(view).undone(view.bases()[0], view.head().next_offset)
+    with closing(Cursor(view, Offset(undone.start), EVERYTHING)) as cursor:
+        told = [entry.message for frame in cursor.advance(Offset(undone.stop)) for entry in frame.entries()]
+    assert [message.data for message in told if message.namespace == "main.t"] == [{"id": 3, "word": "synchronous"}]
+
+
+def commit(number: int, *, acks: int) -> Commit:
+    change = Change(op="insert", namespace="main.t", data={"id": number, "word": "synchronous"})
+    return Commit(changes=[change], acks=acks, timeout_s=0.3)
+
+
+def test_a_store_of_postgres(stack: ExitStack, tmp_path: Path, postgres_address: str) -> None:
+    root = Root(stack, tmp_path)
+    store = f"postgres: {{url: '{postgres_address}'}}"
+
+    def found(table: str = "t") -> Rows:
+        with psycopg.connect(postgres_address) as connection:
+            return connection.execute(f"SELECT * FROM main.{table} ORDER BY id").fetchall()
+
+    def is_equal(table: str = "t") -> bool:
+        try:
+            return found(table) == rows(root.database, table)
+        except psycopg.errors.UndefinedTable:
+            return False
+
+    with Kept(tmp_path, root.node.port, store=store):
+        wait_for(is_equal, 60)
+        root.run("UPDATE t SET word = 'new' WHERE id = 1", "INSERT INTO t VALUES (2, 'more')")
+        wait_for(is_equal, 60)
+        wait_for(lambda: is_equal("u"), 30)
+    with Kept(tmp_path, root.node.port, store=store, physrep_ignore="[main.u]"):
+        wait_for(lambda: found("u") == [], 30)
+        root.run("INSERT INTO u VALUES (2, 'ignored')", "DELETE FROM t WHERE id = 1")
+        wait_for(is_equal, 60)
+        assert found("u") == []
+
+        def is_refused() -> bool:
+            try:
+                with psycopg.connect(postgres_address) as connection:
+                    connection.execute("INSERT INTO main.t VALUES (9, 'mine')")
+                    connection.rollback()
+            except psycopg.Error:
+                return True
+            return False
+
+        wait_for(is_refused, 30)
+
+
+@pytest.mark.crash
+def test_kills_lose_and_repeat_nothing(stack: ExitStack, tmp_path: Path) -> None:
+    """While it is filled and while it applies."""
+    root = Root(stack, tmp_path)
+    root.run(*(f"INSERT INTO t VALUES ({number}, 'early')" for number in range(10, 2000)))
+    Kept(tmp_path, root.node.port)  # its file
+    chance = random.Random(3)
+    number = 2000
+    for _ in range(5):
+        with open(tmp_path / "said", "ab") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tailrace", "serve", "copy.yml"], cwd=tmp_path, stdout=said, stderr=said
+            )
+        seen = [line for line in (tmp_path / "said").read_text().splitlines() if "listens" in line]
+        wait_for(lambda: (tmp_path / "said").read_text().count("listens") > len(seen), 60)  # noqa: B023
+        for _ in range(chance.randrange(5, 25)):
+            root.run(f"INSERT INTO t VALUES ({number}, 'late')", f"DELETE FROM t WHERE id = {number - 1900}")
+            number += 1
+        process.kill()
+        process.wait()
+    with Kept(tmp_path, root.node.port) as copy:
+        copy.reaches(root)
 
 
 def test_what_a_file_cannot_say(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def promote(data: DataArgument) -> None:
     print(f"{data} can be written; it is of generation {standing.generation}")
 
 
-@app.command()
+@app.command("apply-now")
 def apply_now(
     data: DataArgument,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for it.", min=0.0)] = 60.0,

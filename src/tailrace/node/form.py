@@ -241,6 +241,12 @@ class StoreSpec:
     """Whether rows that its tables have when the node joins are thrown away."""
     policies: Policies
 
+    def reading_as(self, name: str) -> ReaderOptions:
+        """How it is read, where the database must know by whom."""
+        if "pipeline" not in type(self.reading).model_fields:
+            return self.reading
+        return self.reading.model_copy(update={"pipeline": name})
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:

@@ -242,6 +242,7 @@ class ReplicaNode:
         sources = form.replicate_from.rows_from or form.replicate_from.sources
         store = self.store = ReplicaStore(
             spec,
+            form.node,
             form.data,
             [source_of(said) for said in sources],
             self._report,

@@ -85,6 +85,7 @@ class ReplicaStore:
     def __init__(
         self,
         spec: StoreSpec,
+        name: str,
         data: str,
         sources: Sequence[Source],
         report: Callable[[str], None],
@@ -92,7 +93,7 @@ class ReplicaStore:
         wait_s: float = 0.0,
         ignored: Collection[str] = (),
     ) -> None:
-        """`sources` are asked for the rows to begin with."""
+        """Of the replica with that name; `sources` are asked for the rows to begin with."""
         if not isinstance(spec.writing, StoreOptions):
             what = f"{spec.writing.where()} cannot be the store of a replica"
             raise TailraceError("config.invalid", what, hint="use sqlite or postgres")
@@ -102,6 +103,7 @@ class ReplicaStore:
         self.allowed = Offset(0)
         """Up to here it may be by now."""
         self._spec = spec
+        self._reading = spec.reading_as(f"{_PREFIX} {name}")
         self._data = data
         self._directory = os.path.join(data, "log")
         self._sources = sources
@@ -222,7 +224,7 @@ class ReplicaStore:
 
     def _storage(self, consumer: str) -> NodeStorage:
         writing: Any = self._spec.writing.model_copy(update={"consumer": consumer})
-        storage: NodeStorage = writing.open_storage(self._spec.reading)
+        storage: NodeStorage = writing.open_storage(self._reading)
         return storage
 
     @property
@@ -319,7 +321,7 @@ class ReplicaStore:
                 yield batch
 
     def _tables(self) -> list[Table]:
-        with closing(self._spec.reading.open()) as reader:
+        with closing(self._reading.open()) as reader:
             return [table for table in reader.tables() if self._spec.namespace.search(table.namespace)]
 
     def _apply(self, opened: _Opened) -> bool:
@@ -353,7 +355,7 @@ class ReplicaStore:
     def _put_aside(self, opened: _Opened, namespaces: Sequence[str]) -> None:
         lacks = {**opened.memory.lacks, **dict.fromkeys(namespaces, opened.merger.needed_from)}
         memory = replace(opened.memory, lacks=lacks)
-        with closing(self._spec.reading.open()) as reader:
+        with closing(self._reading.open()) as reader:
             tables = {table.namespace: table for table in reader.tables()}
             for namespace in namespaces:
                 self._aside.begin(namespace)
