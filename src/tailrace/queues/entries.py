@@ -147,7 +147,7 @@ def _batch(
 
 
 def _same_lists(tags: Sequence[str], count: int) -> pa.Array[Any]:
-    ends = pa.array(np.arange(0, (count + 1) * len(tags), len(tags), dtype=np.int32))
+    ends: Any = pa.array(np.arange(0, (count + 1) * len(tags), len(tags), dtype=np.int32))
     return pa.ListArray.from_arrays(ends, pa.array(list(tags) * count, pa.string()))
 
 
