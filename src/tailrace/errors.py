@@ -74,6 +74,7 @@ CODES: Final[dict[str, Exit]] = {
     "topology.gone": Exit.RUNTIME,
     "topology.diverged": Exit.RUNTIME,
     "topology.handshake": Exit.RUNTIME,
+    "topology.store": Exit.RUNTIME,
     "relay.malformed": Exit.RUNTIME,
     "relay.gap": Exit.RUNTIME,
     "relay.ahead": Exit.RUNTIME,

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tailrace.pipeline.load import load
-from tailrace.topology.form import ReplicaForm
+from tailrace.topology.form import ReplicaSpec
 from tailrace.topology.load import load_any
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -57,7 +57,7 @@ def test_nodes_load(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TOKEN_BERLIN", "TOKEN_PARIS", "OPERATOR"):
         monkeypatch.setenv(name, f"sesame82 {name}")
     spec = load_any(str(file))
-    assert isinstance(spec, ReplicaForm) or spec.store is not None
+    assert isinstance(spec, ReplicaSpec) or spec.store is not None
     assert "sesame82" not in repr(spec)
 
 

@@ -98,6 +98,8 @@ def test_slow_copies_of_a_copy_are_shown(tmp_path: Path, tailrace: Tailrace) -> 
         "thrown_bytes": 0,
         "copies": ["c1"],
         "slow": {"c1": 71.4},
+        "alarms": [],
+        "store": None,
         "at_us": 1,
     }
     write_status(status, str(tmp_path))

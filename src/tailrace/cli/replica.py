@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Annotated, Any
 
 import typer
 
 app = typer.Typer(help="Copies of a log, byte for byte.", invoke_without_command=True)
 
+_LOOK_S = 0.1
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="The replica's data directory.", show_default=False)]
 
 
@@ -52,10 +54,10 @@ def replica(
             "resync": resync,
         },
     }
-    form, problems = assemble(said, os.getcwd())
-    if form is None:
+    spec, problems = assemble(said, os.getcwd())
+    if spec is None:
         raise TailraceError("input.invalid", "; ".join(map(str, problems)), hint="correct the option")
-    run_replica(form)
+    run_replica(spec)
 
 
 @app.command()
@@ -65,6 +67,30 @@ def promote(data: DataArgument) -> None:
 
     standing = promote_copy(os.path.join(data, "log"))
     print(f"{data} can be written; it is of generation {standing.generation}")
+
+
+@app.command("apply-now")
+def apply_now(
+    data: DataArgument,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for it.", min=0.0)] = 60.0,
+) -> None:
+    """Apply everything that a replica has received by now, whatever its `replicate_wait` says."""
+    from tailrace.errors import TailraceError
+    from tailrace.node.status import read_status
+    from tailrace.topology.applynow import ask
+
+    found = read_status(data)
+    if not found["is_running"] or found["store"] is None:
+        what = "the replica has no store" if found["is_running"] else "the replica does not run"
+        raise TailraceError("input.invalid", what, hint=f"tailrace replica status {data}")
+    upto = ask(data)
+    ends_s = time.monotonic() + timeout
+    while (read_status(data)["store"]["applied"] or 0) < upto:
+        if time.monotonic() >= ends_s:
+            what = f"not everything before offset {upto} is applied yet"
+            raise TailraceError("topology.store", what, hint=f"tailrace replica status {data}; it goes on")
+        time.sleep(_LOOK_S)
+    print(f"everything before offset {upto} is applied")
 
 
 @app.command()
@@ -99,4 +125,22 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  {TailraceError.decode(found['error'])}")
     lines.append(f"  copied {show_bytes(found['copied_bytes'])}, thrown away {show_bytes(found['thrown_bytes'])}")
     lines += [f"  copied by {name}" for name in found["copies"]]
+    if found["store"] is not None:
+        lines += _store_lines(found["store"], found["next_offset"])
+    lines += [f"  alarm: {text}" for text in found["alarms"]]
     return lines + slow_lines(found)
+
+
+def _store_lines(store: dict[str, Any], received: int) -> list[str]:
+    from tailrace.errors import TailraceError
+
+    applied = "not filled yet" if store["applied"] is None else f"received {received}, applied {store['applied']}"
+    waits = f", {store['wait_s']:g} s late" if store["wait_s"] else ""
+    lines = [f"  store: {applied}{waits}"]
+    if store["ignored"]:
+        lines.append(f"  ignored: {', '.join(store['ignored'])}")
+    if store["backfilled"] is not None:
+        lines.append(f"  coming back from the log: {store['backfilled']}")
+    if store["error"] is not None:
+        lines.append(f"  the store is not kept up: {TailraceError.decode(store['error'])}")
+    return lines

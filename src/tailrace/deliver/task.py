@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from tailrace.deliver.parting import Part, part_of
 from tailrace.deliver.passing import Passing
 from tailrace.errors import TailraceError
 from tailrace.log.reader import LogReader
-from tailrace.log.selection import Selection
+from tailrace.log.selection import Selection, exactly
 from tailrace.message import Offset
 from tailrace.pipeline.spec import SchemaPolicy
 
@@ -91,9 +90,7 @@ class ApplyRange:
 
 def read_range(log: str, item: DeliverItem, passing: Passing) -> Iterator[Messages]:
     """The messages of a range of the log, but for those that need not be sent."""
-    names = "|".join(re.escape(name) for name in item.namespaces)
-    selection = Selection(namespace=re.compile(rf"\A(?:{names})\Z"))
-    for frame in LogReader(log).frames(item.start, item.end, selection):
+    for frame in LogReader(log).frames(item.start, item.end, Selection(namespace=exactly(*item.namespaces))):
         yield passing.wanted(messages_of(frame))
 
 

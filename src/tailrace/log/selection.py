@@ -46,6 +46,12 @@ class Selection:
 EVERYTHING = Selection()
 
 
+def exactly(*namespaces: str) -> re.Pattern[str]:
+    """A pattern that is found in these namespaces only."""
+    names = "|".join(re.escape(name) for name in namespaces)
+    return re.compile(rf"\A(?:{names})\Z")
+
+
 @dataclass(frozen=True, slots=True)
 class SelectedFrame:
     """A frame with the part of it that was asked for."""

@@ -277,6 +277,12 @@ class StoreSpec:
     """Whether rows that its tables have when the node joins are thrown away."""
     policies: Policies
 
+    def reading_as(self, name: str) -> ReaderOptions:
+        """How it is read, where the database must know by whom."""
+        if "pipeline" not in type(self.reading).model_fields:
+            return self.reading
+        return self.reading.model_copy(update={"pipeline": name})
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
@@ -307,11 +313,12 @@ def assemble(said: Any, base: str) -> tuple[NodeSpec | None, list[Problem]]:
         parts.add((), "should be a mapping with the keys node and data")
         return None, problems
     form: NodeForm | None = parts.options(NodeForm, {key: each for key, each in said.items() if key != "store"}, ())
-    store = _store(parts, said["store"]) if said.get("store") is not None else None
+    store = parts_of_store(parts, said["store"]) if said.get("store") is not None else None
     return (None if problems or form is None else NodeSpec(form, store)), problems
 
 
-def _store(parts: Parts, said: Any) -> StoreSpec | None:
+def parts_of_store(parts: Parts, said: Any) -> StoreSpec | None:
+    """The database that is said under `store`."""
     path = ("store",)
     if not isinstance(said, Mapping):
         parts.add(path, "should be a mapping with an adaptor in it, such as `sqlite: {path: shop.db}`")

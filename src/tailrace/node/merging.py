@@ -72,8 +72,10 @@ class Merger:
         tells: bool,
         captures: bool = True,
         known: Vclock | None = None,
+        reached: Callable[[NodeWriter, Offset], None] = lambda _writer, _offset: None,
     ) -> None:
-        """`wants` says of a namespace whether it is replicated. What is `known` is in the database already."""
+        """`wants` says of a namespace whether it is replicated. What is `known` is in the database already. `reached`
+        is told, inside each transaction, up to where the log is in the database."""
         self.next_offset = start
         """Everything before is in the database."""
         self.needed_from = start
@@ -85,6 +87,7 @@ class Merger:
         self._captures = captures
         """Whether the database has users of its own, whose changes the log has, too."""
         self._known = known or Vclock()
+        self._reached = reached
         self._policies = policies
         self._storage = storage
         self._journal = journal
@@ -149,6 +152,7 @@ class Merger:
                     self._journal.append_local(lost)
             if latest_us != self.latest_us:
                 writer.remember(LATEST, str(latest_us))
+            self._reached(writer, cursor.next_offset)
             writer.commit(Offset(cursor.next_offset - 1))
             self.latest_us = latest_us
             self.next_offset = cursor.next_offset
@@ -283,6 +287,12 @@ class Merger:
                 yield messages.after(applied)
             elif applied < as_of:
                 yield messages
+
+    def replay(self, writer: NodeWriter, stream: Iterable[Messages]) -> int:
+        """Write messages that were left out before, as far as they are newer than the rows that are there; says how
+        many."""
+        rivalry = Rivalry(put)
+        return sum(self._write(writer, messages, rivalry) for messages in stream)
 
     def is_data(self, frame: SelectedFrame) -> bool:
         """Whether a frame has rows of tables that are replicated."""

@@ -218,9 +218,7 @@ class Node:
             return None
         consumer = f"node-{log_identity(self._journal.log.directory)}"
         writing = spec.writing.model_copy(update={"consumer": consumer})
-        reading = spec.reading
-        if "pipeline" in type(reading).model_fields:
-            reading = reading.model_copy(update={"pipeline": f"node {self._spec.form.node}"})
+        reading = spec.reading_as(f"node {self._spec.form.node}")
         if self._spec.form.founder:
             with closing(reading.open()) as reader:
                 reader.tables()  # a newcomer's database may be made now, a founder's is there

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +13,7 @@ from tailrace.deliver.frames import FrameMaker, TypedFrame
 from tailrace.deliver.stretch import Share, is_delivered, measure
 from tailrace.errors import Place, TailraceError
 from tailrace.log.reader import LogReader
+from tailrace.log.selection import exactly
 from tailrace.message import Micros, Offset, micros
 from tailrace.pipeline.history import History, trace
 from tailrace.pipeline.suggest import did_you_mean
@@ -104,9 +104,8 @@ def _name_lines(directory: str) -> None:
 def _state(point: Point, session: SparkSession) -> DataFrame:
     """The rows that existed."""
     view = LogReader(point.log).view
-    exactly = re.compile(rf"\A{re.escape(point.namespace)}\Z")
     end = Offset(point.at + 1)
-    stretch = measure(view, point.history.begin, exactly, 1 << 62, limit=end, with_schemas=True)
+    stretch = measure(view, point.history.begin, exactly(point.namespace), 1 << 62, limit=end, with_schemas=True)
     share = stretch.shares.get(point.namespace)
     typed = _frame(point, share, session) if share is not None and share.frames else None
     if typed is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tailrace.log.cursor import Cursor
-from tailrace.relay.limbo import Limbo, control_in
+from tailrace.relay.limbo import Kind, Limbo, control_in
 from tailrace.relay.names import SYNCHRO
 from tailrace.relay.term import CONTROLS, last_lsn
 
@@ -33,6 +34,18 @@ class Decisions:
                 self._follow(end)
             self._next = max(self._next, end)
             return frozenset(self._happened)
+
+    def undone(self, start: Offset, end: Offset) -> list[range]:
+        """The offsets of each transaction in a stretch that has not happened, by what was said before its end."""
+        happened = self.upto(end)
+        found = []
+        with closing(Cursor(self._view, start, CONTROLS)) as cursor:
+            for frame in cursor.advance(end):
+                begins = control_in(frame.rows()).kind is Kind.BEGIN
+                if begins and frame.head.offset not in happened:
+                    last = next(head for head in self._view.heads(frame.head.offset) if head.closes_group)
+                    found.append(range(frame.head.offset, last.end))
+        return found
 
     def _follow(self, end: Offset) -> None:
         oldest = self._view.bases()[0]

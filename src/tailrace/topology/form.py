@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
 from tailrace.limits import HOLD_S
+from tailrace.node.conflict import Policies
 from tailrace.node.form import (
     FANOUT,
     OwnTunables,
     PlacingForm,
     RetentionForm,
     SourceForm,
+    StoreSpec,
     TlsForm,
     Token,
     check_listen,
     check_said_once,
+    parts_of_store,
 )
 from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
@@ -55,6 +59,9 @@ class ReplicateForm(Options):
     poll: Annotated[Seconds, Field(gt=0)] = 0.05
     keepalive: Annotated[Seconds, Field(gt=0)] = 10.0
     """How often a source is told up to where its log is not needed any more."""
+    rows_from: tuple[SourceForm, ...] = ()
+    """Nodes with a store that are asked for the rows with which this replica's `store` begins; `sources` unless
+    said."""
     alarm_after: Annotated[int, Field(ge=1)] = 10
     """After so many rounds in which no source had what is needed, that is told as an alarm."""
 
@@ -95,6 +102,10 @@ class ReplicaForm(Options):
     """What is removed from its log; nothing when it is not said."""
     tunables: OwnTunables = Field(default_factory=dict)
     """Tunables of the topology that hold for this replica, whatever the registry says."""
+    replicate_wait: Annotated[Seconds, Field(ge=0)] = 0.0
+    """What comes is copied at once, and applied to the `store` so long after it was written."""
+    physrep_ignore: tuple[str, ...] = ()
+    """Tables, as `schema.table`, that are not applied to the `store`. They are copied all the same."""
 
     @model_validator(mode="after")
     def _is_safe(self) -> ReplicaForm:
@@ -115,12 +126,27 @@ class ReplicaForm(Options):
         return found if self.retention is None else found | self.retention.said_tunables()
 
 
-def assemble(said: Any, base: str) -> tuple[ReplicaForm | None, list[Problem]]:
+@dataclass(frozen=True, slots=True)
+class ReplicaSpec:
+    """A replica as its file declares it."""
+
+    form: ReplicaForm
+    store: StoreSpec | None = None
+
+
+def assemble(said: Any, base: str) -> tuple[ReplicaSpec | None, list[Problem]]:
     """The replica that plain keys and values declare, None when there are problems."""
     problems: list[Problem] = []
     parts = Parts(base, problems)
     if not isinstance(said, Mapping):
         parts.add((), "should be a mapping with the keys node, data and replicate_from")
         return None, problems
-    form: ReplicaForm | None = parts.options(ReplicaForm, dict(said), ())
-    return (None if problems else form), problems
+    own = {key: each for key, each in said.items() if key != "store"}
+    form: ReplicaForm | None = parts.options(ReplicaForm, own, ())
+    store = parts_of_store(parts, said["store"]) if said.get("store") is not None else None
+    if form is not None and store is None:
+        for key in {"replicate_wait", "physrep_ignore"} & form.model_fields_set:
+            parts.add((key,), "says how a `store` is kept up, and there is none")
+    if store is not None and store.policies != Policies():
+        parts.add(("store", "conflict"), "the last write stays in the store of a replica")
+    return (None if problems or form is None else ReplicaSpec(form, store)), problems

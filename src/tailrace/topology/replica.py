@@ -13,6 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -120,6 +121,8 @@ class Replica:
         """Told of a source that could not be followed."""
         self.floor: Callable[[], Offset | None] = lambda: None
         """The lowest offset that copies of this copy need."""
+        self.cutting: Callable[[Offset], AbstractContextManager[None]] = lambda _: nullcontext()
+        """Entered while what is behind an offset is thrown away: whoever has it lets go of it first, durably."""
 
     def run(self) -> None:
         """Until `stop`."""
@@ -201,7 +204,8 @@ class Replica:
             self._log.close()
             self._log = None
         self._report("everything is copied anew")
-        shutil.rmtree(self.directory)
+        with self.cutting(Offset(0)):
+            shutil.rmtree(self.directory)
         self._misses = 0
 
     def _follow(self, source: Source) -> None:
@@ -225,7 +229,8 @@ class Replica:
             if meeting.spot != log.spot:
                 if settings.ends_when_invalid:
                     raise _diverged(source, meeting)
-                aside = log.cut(meeting.spot)
+                with self.cutting(meeting.next_offset):
+                    aside = log.cut(meeting.spot)
                 thrown = self.progress.thrown_bytes + meeting.rollback_bytes
                 self._tell(thrown_bytes=thrown, next_offset=log.durable_offset)
                 self._report(f"{meeting.rollback_bytes} bytes were not what {source.name} has, and are in {aside}")

@@ -18,21 +18,24 @@ from tailrace.log.standing import standing_of
 from tailrace.log.view import LogView
 from tailrace.message import Offset, now
 from tailrace.node.connecting import registry_at, server_options, source_of
-from tailrace.node.form import PlacingForm
+from tailrace.node.form import PlacingForm, StoreSpec
 from tailrace.node.retaining import remove_unneeded
 from tailrace.relay.applier import Source
 from tailrace.relay.holds import REPLICA, Holds
+from tailrace.topology.applynow import asked
 from tailrace.topology.candidates import Candidates
 from tailrace.topology.copied import is_begun
 from tailrace.topology.door import Dialled, Door
-from tailrace.topology.form import ReplicaForm
+from tailrace.topology.form import ReplicaForm, ReplicaSpec
+from tailrace.topology.hung import Standstill
 from tailrace.topology.knobs import Knobs, shown
 from tailrace.topology.matching import Rollback
 from tailrace.topology.member import UNKNOWN, Report
 from tailrace.topology.placing import Placing
 from tailrace.topology.pulling import Pulling
 from tailrace.topology.registryclient import RegistryClient
-from tailrace.topology.replica import Replica, Settings
+from tailrace.topology.replica import Replica, Settings, State
+from tailrace.topology.replicastore import ReplicaStore
 from tailrace.topology.serving import GuestServer, LogGuest
 from tailrace.topology.site import Site
 from tailrace.topology.slow import Slow
@@ -41,15 +44,19 @@ from tailrace.topology.tunables import Value
 _TEND_S: Final = 1.0
 _DIALLED_S: Final = 5.0
 """So long it waits to be dialled before it asks again whether it is to wait."""
+_STORE_S: Final = 0.1
+"""How often it is looked whether there is something to apply."""
+_STORE_AGAIN_S: Final = 1.0
 _OWN: Final = "_copy"
 """The consumer that says up to where the copy itself is; with it retention knows what nobody needs."""
 
 
 class ReplicaNode:
-    """`with ReplicaNode(form, report) as node`: everything runs until the end of the block."""
+    """`with ReplicaNode(spec, report) as node`: everything runs until the end of the block."""
 
-    def __init__(self, form: ReplicaForm, report: Callable[[str], None]) -> None:
-        self._form = form
+    def __init__(self, spec: ReplicaSpec, report: Callable[[str], None]) -> None:
+        form = self._form = spec.form
+        self._spec = spec
         self._report = report
         self._stopping = threading.Event()
         self._closing = ExitStack()
@@ -62,6 +69,12 @@ class ReplicaNode:
         self.knobs = Knobs({**form.said_tunables(), **form.tunables}, every)
         """What can be changed while it runs."""
         self._candidates = Candidates(self.knobs)
+        self.store: ReplicaStore | None = None
+        self.alarms: list[str] = []
+        """What an operator should look at."""
+        self._watched_s = self._heard_s = time.monotonic()
+        self._copying = Standstill("copying")
+        self._applying = Standstill("applying")
 
     def __enter__(self) -> Self:
         form = self._form
@@ -87,6 +100,8 @@ class ReplicaNode:
             self._server = self._serve(form, opening)
             if form.replicate_from.registry is not None:
                 self._be_placed(form.replicate_from.registry, opening)
+            if self._spec.store is not None:
+                self._keep_store(self._spec.store, opening)
             self._run(self._tend, opening)
             self._run(lambda: self.slow.run(self._stopping), opening)
             self._run(self.replica.run, opening)
@@ -124,6 +139,8 @@ class ReplicaNode:
             "sent_bytes": self.pulling.sent_bytes,
             "copies": self.pulling.copies,
             "slow": self.slow.copies,
+            "alarms": self.alarms,
+            "store": None if self.store is None else _told(self.store),
         }
 
     def _serve(self, form: ReplicaForm, opening: ExitStack) -> GuestServer:
@@ -203,6 +220,7 @@ class ReplicaNode:
             generation=standing_of(self._directory).generation,
             first_offset=list_segments(self._directory)[0],
             received=progress.next_offset or LogView(self._directory).head().next_offset,
+            applied=None if self.store is None else self.store.applied,
             lag_bytes=progress.behind_bytes,
         )
 
@@ -226,6 +244,7 @@ class ReplicaNode:
         while not self._stopping.wait(_TEND_S):
             if not is_begun(self._directory):
                 continue
+            self._look_for_alarms()
             try:
                 self._holds.sweep()
                 self._retain()
@@ -241,15 +260,86 @@ class ReplicaNode:
         consumers = Consumers(self._directory)
         consumers.register(_OWN, exist_ok=True)
         reached = self.replica.progress.next_offset
+        if self.store is not None:
+            reached = min(reached, self.store.needed_from or Offset(0))
         with suppress(TailraceError), ConsumerSession(consumers, _OWN) as session:
             if reached > session.resume_offset:
                 session.commit(reached - 1)
         remove_unneeded(self._directory, said, self._report)
 
+    def _keep_store(self, spec: StoreSpec, opening: ExitStack) -> None:
+        """A database is kept up with the copy."""
+        form = self._form
+        sources = form.replicate_from.rows_from or form.replicate_from.sources
+        store = self.store = ReplicaStore(
+            spec,
+            form.node,
+            form.data,
+            [source_of(said) for said in sources],
+            self._report,
+            wait_s=form.replicate_wait,
+            ignored=form.physrep_ignore,
+        )
+        self.replica.cutting = store.cutting
+        opening.callback(store.close)
+        self._run(lambda: self._tend_store(store), opening)
+
+    def _tend_store(self, store: ReplicaStore) -> None:
+        told = ""
+        while not self._stopping.is_set():
+            is_busy = False
+            try:
+                if is_begun(self._directory):
+                    store.hurry(asked(self._form.data) or Offset(0))
+                    is_matched = self.replica.progress.state in (State.COPY, State.FOLLOW)
+                    is_busy = store.tend(may_fill=is_matched)
+                store.error, told = None, ""
+            except TailraceError as error:
+                store.error = error
+                if told != str(error):
+                    told = str(error)
+                    self._report(f"the store is not kept up: {error}")
+            self._stopping.wait(0.0 if is_busy else _STORE_AGAIN_S if store.error else _STORE_S)
+
+    def _look_for_alarms(self) -> None:
+        """Whether the replica hangs; what is meant to wait does not."""
+        progress = self.replica.progress
+        self._copying.note(progress.next_offset, progress.source_offset or 0)
+        if self.store is not None and self.store.applied is not None:
+            self._applying.note(self.store.applied, self.store.allowed)
+        if progress.heard_s is not None:
+            self._heard_s = max(self._heard_s, progress.heard_s)
+        if progress.state is State.STOPPED:
+            self._heard_s = time.monotonic()
+        if time.monotonic() - self._watched_s < self.knobs.seconds("physrep_hung_replicant_check_freq_sec"):
+            return
+        self._watched_s = time.monotonic()
+        hung_s = self.knobs.seconds("physrep_hung_replicant_threshold")
+        found = [self._copying.alarm(hung_s), self._applying.alarm(hung_s)]
+        if time.monotonic() - self._heard_s > hung_s:
+            found.append(f"no source was heard of for more than {hung_s:g} s")
+        alarms = [each for each in found if each is not None]
+        for each in alarms:
+            if each not in self.alarms:
+                self._report(f"alarm: {each}")
+        self.alarms = alarms
+
     def _tell_once(self, text: str) -> None:
         if text != self._told:
             self._told = text
             self._report(text)
+
+
+def _told(store: ReplicaStore) -> dict[str, Any]:
+    """How a store is doing, as plain JSON."""
+    return {
+        "applied": store.applied,
+        "allowed": store.allowed,
+        "wait_s": store.waiting.wait_s,
+        "ignored": store.ignored,
+        "backfilled": store.backfilled,
+        "error": None if store.error is None else store.error.encode(),
+    }
 
 
 def settings_of(form: ReplicaForm, knobs: Knobs) -> Settings:
