@@ -26,6 +26,8 @@ from tailrace.node.identity import Identity, become_registered, enter, identity_
 from tailrace.node.peers import Peer, peers
 from tailrace.node.retaining import Retaining
 from tailrace.node.store import Store
+from tailrace.queues.guest import QueueGuest
+from tailrace.queues.site import QUEUES, Site
 from tailrace.relay.applier import Applier, Source, State, register
 from tailrace.relay.commit import Committer
 from tailrace.relay.copies import Copies
@@ -71,6 +73,8 @@ class Node:
         self.store_error: TailraceError | None = None
         """Why the store is not served, while it is not."""
         self._access: Access | None = None
+        self.site: Site | None = None
+        """Its end of routing queues."""
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
@@ -194,6 +198,11 @@ class Node:
             registry = Registry(open_storage(form.registry.address))
             opening.callback(registry.close)
             guests.append(RegistryGuest(registry, lambda peer: peer == OPERATOR))
+        if form.queues is not None:
+            data = os.path.join(form.data, QUEUES)
+            os.makedirs(data, exist_ok=True)
+            self.site = opening.enter_context(Site(form.queues, form.node, data, self._report))
+            guests.append(QueueGuest(self.site.sink))
         return guests
 
     def _pulling(self, form: NodeForm) -> Pulling:
