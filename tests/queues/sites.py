@@ -34,9 +34,10 @@ class TestSite:
         self._tokens = {source: f"{TOKEN}-{source}" for source in sources}
         self.form = QueuesForm()
 
-    def sends(self, clients: dict[str, dict[str, Any]], **destinations: int) -> Self:
+    def sends(self, clients: dict[str, dict[str, Any]], *, queues: Any = None, **destinations: int) -> Self:
         """To sites at these ports."""
         self.form = QueuesForm(
+            **(queues or {}),
             clients={client: ClientForm(**said) for client, said in clients.items()},
             destinations={
                 site: DestinationForm(address=f"127.0.0.1:{port}", token=SecretStr(f"{TOKEN}-{self.name}"))

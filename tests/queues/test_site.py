@@ -311,3 +311,72 @@ def test_a_forced_snapshot_is_not_forgotten(stack: ExitStack, tmp_path: Path, of
         wait_for(lambda: plant.site.status()["sessions"][0]["state"] == "log entries", 30)
         plant.transmit("after", to=["office"])
         office.gets(["one", "END", "two", "END", "after"])
+
+
+SMALL: dict[str, Any] = {"segment_bytes": 2000}
+
+
+def test_an_idle_destination_is_not_synced_again_after_a_trim(stack: ExitStack, tmp_path: Path) -> None:
+    busy, idle = (stack.enter_context(TestSite(tmp_path, name)) for name in ("busy", "idle"))
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=SMALL, busy=busy.port, idle=idle.port)
+    with plant:
+        plant.site.provide("inventory", supplies("all"))
+        plant.transmit("once", to=["idle"])
+        wait_for(lambda: idle.payloads()[-1:] == ["once"] or idle.payloads() == ["all", "END"], 30)
+        busy.gets(["all", "END"])
+    before = idle.payloads()
+    idle.__exit__()
+    with plant:
+        for number in range(100):
+            plant.transmit(f"{number} {'x' * 200}", to=["busy"])
+        wait_for(lambda: plant.site.sessions["inventory", "busy"].remaining().entries == 0, 30)
+        Consumers(plant.site.directory).invalidate("queue-inventory@idle", "as if it had been past its cap")
+
+        def is_trimmed() -> bool:
+            plant.site.retain()
+            return plant.site._tags.first > 0
+
+        wait_for(is_trimmed, 30)
+        idle.__enter__()
+        wait_for(lambda: plant.site.sessions["inventory", "idle"].progress.state is State.ENTRIES, 30)
+        plant.transmit("next", to=["idle"])
+        idle.gets([*before, "next"])
+
+
+def test_a_destination_that_was_away_for_too_long_gets_a_snapshot(
+    stack: ExitStack, tmp_path: Path, office: TestSite
+) -> None:
+    plant = stack.enter_context(
+        TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues={**SMALL, "cap_bytes": 5000}, office=office.port)
+    )
+    plant.site.provide("inventory", supplies("first"))
+    office.gets(["first", "END"])
+    office.__exit__()
+    for number in range(100):
+        plant.transmit(f"{number} {'x' * 200}", to=["office"])
+    plant.site.retain()
+    assert plant.site._tags.first > 0
+    plant.site.provide("inventory", supplies("second"))
+    office.__enter__()
+    wait_for(lambda: office.payloads()[2:4] == ["second", "END"], 60)
+    plant.transmit("after", to=["office"])
+    wait_for(lambda: office.payloads()[-1] == "after", 30)
+
+
+def test_counts_are_true_in_both_phases(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    wait_for(lambda: bool(plant.site.requests.open()), 30)
+    (request,) = plant.site.requests.open()
+    session = plant.site.sessions["inventory", "office"]
+    office.__exit__()
+    wait_for(lambda: session.progress.error is not None or session.progress.state is State.SNAPSHOT, 30)
+    plant.site.supply("inventory", f"{request.id}.1", [b"a", b"b", b"c"], ["office"])
+    plant.transmit("d", "e", to=["office"])
+    assert session.remaining_entries().entries == 2
+    office.__enter__()
+    wait_for(lambda: session.progress.state is State.SNAPSHOT and session.remaining().entries == 0, 30)
+    plant.site.supply("inventory", f"{request.id}.1", [b""], ["office"], Kind.SNAPSHOT_END)
+    office.gets(["a", "b", "c", "END", "d", "e"])
+    wait_for(lambda: session.remaining().entries == 0, 30)
+    told = plant.site.status()["sessions"][0]
+    assert (told["remaining_entries"], told["remaining_bytes"], told["lag_s"]) == (0, 0, 0.0)

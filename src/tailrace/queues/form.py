@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
+from tailrace.limits import SEGMENT_BYTES_DEFAULT
 from tailrace.log.agreement import Hold, Policy
 from tailrace.queues.wire import Name
 from tailrace.relay.address import Address
@@ -80,6 +81,8 @@ class QueuesForm(Options):
     """The sites to which messages can be sent."""
     clients: dict[Name, ClientForm] = Field(default_factory=dict)
     """Who sends from here."""
+    segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
+    """The size at which a file of the log is sealed and a new one begun."""
     every: Annotated[Seconds, Field(gt=0)] = 60.0
     """How often what nobody needs any more is removed from the log."""
     cap_bytes: Bytes | None = None

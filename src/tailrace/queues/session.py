@@ -114,12 +114,10 @@ class Session:
         self._path = os.path.join(directory, f"{client}@{peer.name}.json")
         self._noted_s = 0.0
         self._acknowledged, self._last_enqueued = self._recalled()
-        consumers = Consumers(tags.directory)
         self.consumer = f"queue-{client}@{peer.name}"
-        if self.consumer in consumers.names() and consumers.get(self.consumer).state is ConsumerState.INVALIDATED:
-            consumers.delete(self.consumer, "entries that it needed were removed; a snapshot is sent")
-        consumers.register(self.consumer, hold=hold, exist_ok=True)
-        self._holding = ConsumerSession(consumers, self.consumer)
+        self._hold = hold
+        self._consumers = Consumers(tags.directory)
+        self._holding = self._held()
         start = max(self._holding.resume_offset, tags.first)
         self._entries = Backlog(tags, entry_tag(self.sink), client_tag(client), start)
         self._snapshot: Backlog | None = None
@@ -151,8 +149,20 @@ class Session:
     def remaining_entries(self) -> Remaining:
         return self._entries.count(max(self.progress.position, self._holding.resume_offset))
 
+    def _held(self) -> ConsumerSession:
+        """The log is kept for the sink, up to the cap. One that was past it begins again: entries may be missing then,
+        which negotiation finds out."""
+        known = self.consumer in self._consumers.names()
+        if known and self._consumers.get(self.consumer).state is ConsumerState.INVALIDATED:
+            self._consumers.delete(self.consumer, "it was past its cap, and goes on with what there is")
+        self._consumers.register(self.consumer, hold=self._hold, exist_ok=True)
+        return ConsumerSession(self._consumers, self.consumer)
+
     def _converse(self, client: fl.FlightClient, stopping: Callable[[], bool]) -> None:
         """Negotiate, and do what that says until it is over."""
+        if self._consumers.get(self.consumer).state is ConsumerState.INVALIDATED:
+            self._holding.close()
+            self._holding = self._held()
         standing = self._ask(client, Call.NEGOTIATE, self._session.packed(), _ANSWER_S)
         match decide(self._source(), standing):
             case Course.WAIT:

@@ -104,6 +104,7 @@ class Sink:
                 self._log.append(current.batches())
         if begin:
             self._holding.commit(begin - 1)
+            self._holding.flush()
 
     def negotiate(self, session: Session) -> Standing:
         """What the sink has."""

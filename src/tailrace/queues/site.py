@@ -84,7 +84,9 @@ class Site:
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
-            self.log = opening.enter_context(CommitLog.open(self.directory, LogConfig()))
+            self.log = opening.enter_context(
+                CommitLog.open(self.directory, LogConfig(segment_bytes=self._form.segment_bytes))
+            )
             self._tags = Tags(self.directory)
             self.sink = Sink(self.name, self.log, os.path.join(self._data, "incoming"))
             opening.callback(self.sink.close)
@@ -258,13 +260,15 @@ class Site:
             else:
                 return
 
-    def _retain(self) -> None:
+    def retain(self) -> None:
         """Let go of what everybody has."""
-        said = RetentionForm(every=self._form.every)
-        while not self._stopping.wait(said.every):
+        self.sink.renew()
+        remove_unneeded(self.directory, RetentionForm(), self._report)
+
+    def _retain(self) -> None:
+        while not self._stopping.wait(self._form.every):
             try:
-                self.sink.renew()
-                remove_unneeded(self.directory, said, self._report)
+                self.retain()
             except TailraceError as error:
                 self._tell_once("retention", f"nothing was removed from the log of queues: {error}")
 
