@@ -20,6 +20,7 @@ from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
+from tailrace.queues.form import QueuesForm
 from tailrace.relay.address import PORT, Address
 from tailrace.relay.names import OPERATOR
 from tailrace.topology.tunables import Value, read_file
@@ -216,6 +217,8 @@ class NodeForm(Options):
     """Replicas that cannot connect to this node, and are dialled."""
     tunables: OwnTunables = Field(default_factory=dict)
     """Tunables of the topology that hold for this node, whatever the registry says."""
+    queues: QueuesForm | None = None
+    """Routing queues: what is sent from here, and to whom. Whoever sends to this node is called like its token."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
     """The size at which a file of the log is sealed and a new one begun."""
     retention: RetentionForm | None = None

@@ -26,10 +26,13 @@ from tailrace.node.identity import Identity, become_registered, enter, identity_
 from tailrace.node.peers import Peer, peers
 from tailrace.node.retaining import Retaining
 from tailrace.node.store import Store
+from tailrace.queues.guest import QueueGuest
+from tailrace.queues.site import QUEUES, Site
 from tailrace.relay.applier import Applier, Source, State, register
 from tailrace.relay.commit import Committer
 from tailrace.relay.copies import Copies
 from tailrace.relay.flight import Call, RelayServer, ask
+from tailrace.relay.guest import Guest
 from tailrace.relay.holds import Held
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
@@ -64,6 +67,8 @@ class Node:
         self.store_error: TailraceError | None = None
         """Why the store is not served, while it is not."""
         self._access: Access | None = None
+        self.site: Site | None = None
+        """Its end of routing queues."""
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
@@ -166,7 +171,7 @@ class Node:
             self._service,
             heartbeat_s=form.heartbeat,
             operator=None if form.operator is None else (form.operator.get_secret_value(), self),
-            guests=self._side.guests,
+            guests=[*self._side.guests, *self._queues(form, opening)],
             **server_options(form.listen, form.tokens, form.tls),
         )
         opening.callback(self._server.stop)
@@ -188,6 +193,14 @@ class Node:
             self._begin(threading.Thread(target=self._tend_store, name="tailrace-store"), opening)
         retention = threading.Thread(target=self._retaining.run, args=(self._stopping,), name="tailrace-retention")
         self._begin(retention, opening)
+
+    def _queues(self, form: NodeForm, opening: ExitStack) -> list[Guest]:
+        if form.queues is None:
+            return []
+        data = os.path.join(form.data, QUEUES)
+        os.makedirs(data, exist_ok=True)
+        self.site = opening.enter_context(Site(form.queues, form.node, data, self._report))
+        return [QueueGuest(self.site.sink)]
 
     def _begin(self, worker: threading.Thread, opening: ExitStack) -> None:
         worker.daemon = True

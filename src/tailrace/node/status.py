@@ -47,6 +47,7 @@ def told(node: Node) -> dict[str, Any]:
         "peers": [_peer(peer) for peer in node.peers()],
         "held": {held.name: held.age_s for held in node.held()},
         "slow": node.slow,
+        "queues": None if node.site is None else node.site.status(),
     }
 
 
