@@ -76,7 +76,7 @@ class Following:
         log.forget_rest()
         framing = Framing(log.spot, log.next_offset)
         unsynced = 0
-        for piece, raw in self._pieces(log.spot, extent.log, waits=waits):
+        for piece, raw in self._pieces(log.spot, extent, waits=waits):
             if raw:
                 log.copy(Offset(piece.base), framing.frames(Spot(Offset(piece.base), piece.position), raw))
                 unsynced += len(raw)
@@ -87,8 +87,15 @@ class Following:
             if is_over():
                 return
 
-    def _pieces(self, spot: Spot, log_id: str, *, waits: bool) -> Iterator[tuple[Piece, bytes]]:
-        wish = Pull(name=self._name, log=log_id, base=spot.base, position=spot.position, waits=waits)
+    def _pieces(self, spot: Spot, extent: Extent, *, waits: bool) -> Iterator[tuple[Piece, bytes]]:
+        wish = Pull(
+            name=self._name,
+            log=extent.log,
+            edition=extent.edition,
+            base=spot.base,
+            position=spot.position,
+            waits=waits,
+        )
         with our_errors():
             reader = self._client.do_get(fl.Ticket(ticket_of(wish)), options(self.source.token))
             with Watchdog(reader.cancel, self._silence_s) as watchdog:
