@@ -198,7 +198,7 @@ class Replica:
                 self._log = CopiedLog.open(self.directory)
             log = self._log
             self._tell(state=State.MATCH, next_offset=log.durable_offset)
-            following.keep(log.durable_offset)
+            following.keep(self._needed(log))
             log.forget_rest()
             meeting = following.meet(log, extent, settings.max_rollback)
             if meeting is None:
@@ -222,11 +222,15 @@ class Replica:
                 self._note(arrival)
                 if time.monotonic() - kept_s >= self.settings.keep_s:
                     kept_s = time.monotonic()
-                    floor = self.floor()
-                    following.keep(log.durable_offset if floor is None else min(floor, log.durable_offset))
+                    following.keep(self._needed(log))
             if self.settings.waits:
                 return
             self._stopping.wait(self.settings.poll_s)
+
+    def _needed(self, log: CopiedLog) -> Offset:
+        """The lowest offset that this copy and those of it still need."""
+        floor = self.floor()
+        return log.durable_offset if floor is None else min(floor, log.durable_offset)
 
     def _note(self, arrival: Arrival) -> None:
         state = State.COPY if arrival.behind_bytes else State.FOLLOW
