@@ -27,9 +27,11 @@ OPERATOR = "operator-secret-0123"
 
 
 class PlacedReplica(NodeProcess):
-    """A replica that asks the registry at the root."""
+    """A replica that asks a registry, which is at the root unless said."""
 
-    def __init__(self, directory: Path, name: str, port: int, root: int, fanout: int) -> None:
+    def __init__(
+        self, directory: Path, name: str, port: int, root: int, fanout: int, *, registry: int | None = None
+    ) -> None:
         super().__init__(
             directory,
             name,
@@ -42,7 +44,7 @@ fanout: {fanout}
 replicate_from:
   sources: [{{name: root, address: "127.0.0.1:{root}", token: "${{TOKEN}}"}}]
   keepalive: 300ms
-  registry: {{address: "127.0.0.1:{root}", token: "${{TOKEN}}", database: shop}}
+  registry: {{address: "127.0.0.1:{registry or root}", token: "${{TOKEN}}", database: shop}}
 """,
         )
         self.log = directory / name / "log"
