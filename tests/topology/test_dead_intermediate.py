@@ -22,6 +22,12 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
+def copied_bytes(replica: ReplicaProcess, *, at_least: int) -> int:
+    """As it tells when it has told of so much."""
+    wait_for(lambda: replica.status()["copied_bytes"] >= at_least, 60)
+    return int(replica.status()["copied_bytes"])
+
+
 def numbers(replica: ReplicaProcess) -> list[int]:
     messages = (entry.message for entry in LogReader(str(replica.log)).entries())
     return [message.data["id"] for message in messages if message.namespace == "main.t" and message.data]
@@ -51,6 +57,5 @@ def test_children_of_a_killed_replica_copy_no_byte_twice(stack: ExitStack, tmp_p
     wait_for(lambda: all(is_equal(tmp_path, leaf) for leaf in leaves), 90)
     for leaf in leaves:
         size = sum(map(len, segments(leaf.log).values()))
-        wait_for(lambda leaf=leaf, size=size: leaf.status()["copied_bytes"] >= size, 60)
-        assert leaf.status()["copied_bytes"] == size, "no byte came twice"
+        assert copied_bytes(leaf, at_least=size) == size, "no byte came twice"
         assert numbers(leaf) == list(range(1, written + 1)), "no gap, no duplicate"

@@ -71,7 +71,7 @@ def survive(directory: Path, seconds: float, seed: int) -> None:
         written = writing.end()
         wait_for(lambda: captured(directory) == written, 90)
         wait_for(lambda: all(is_equal(directory, replica) for replica in replicas), 120)
-        wait_for(lambda: all(0 < tier for tier in tiers()) and len(tiers()) == len(replicas), 90)
+        wait_for(lambda: all(tier > 0 for tier in tiers()) and len(tiers()) == len(replicas), 90)
         for replica in replicas:
             assert replica.end(signal.SIGTERM) == 0
         for replica in replicas:
