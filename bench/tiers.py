@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ FANOUT = 8
 GROUP_ROWS = 10_000
 EVERY_S = 0.1
 _FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(["tiers"])
+_FORKS.set_forkserver_preload(["tailrace.topology.replicanode"])
 
 
 @dataclass(frozen=True)
@@ -45,20 +46,26 @@ class Cost:
 
 
 class Worker:
-    """A process that answers what it is asked, until it is told to end."""
+    """A process that answers what it is asked."""
 
     def __init__(self, target: Any, *arguments: Any) -> None:
         self._pipe, theirs = _FORKS.Pipe()
         self._process = _FORKS.Process(target=target, args=(*arguments, theirs), daemon=True)
         self._process.start()
-        self.port: int = self._pipe.recv()
+
+    @cached_property
+    def port(self) -> int:
+        """Where it listens; it says so when it does."""
+        return int(self._pipe.recv())
 
     def ask(self, question: Any) -> Any:
+        _ = self.port
         self._pipe.send(question)
         return self._pipe.recv()
 
     def end(self) -> None:
-        self._pipe.send("end")
+        """At once: nothing of what it has is needed."""
+        self._process.kill()
         self._process.join()
 
 
@@ -104,10 +111,10 @@ def reach(replicas: list[Worker], offset: int, seconds: float = 300.0) -> None:
 def _root(directory: str, pipe: Connection) -> None:
     batch = Batch("main.orders", some_rows(GROUP_ROWS))
     with CommitLog.open(directory, LogConfig(segment_bytes=64_000_000)) as log:
-        pulling = Pulling(directory, Holds(Consumers(directory)), fanout=lambda: FANOUT, beat_s=5.0)
+        pulling = Pulling(directory, Holds(Consumers(directory)), fanout=lambda: FANOUT, beat_s=1.0)
         server = GuestServer([LogGuest(pulling)], location="grpc://127.0.0.1:0", tokens={"bench": TOKEN})
         pipe.send(server.port)
-        while (asked := pipe.recv()) != "end":
+        while asked := pipe.recv():
             if asked == "cost":
                 used = resource.getrusage(resource.RUSAGE_SELF)
                 pipe.send((used.ru_utime + used.ru_stime, pulling.sent_bytes))
@@ -117,7 +124,6 @@ def _root(directory: str, pipe: Connection) -> None:
                 log.append([batch])
                 time.sleep(max(0.0, began_s + (number + 1) * EVERY_S - time.monotonic()))
             pipe.send(log.next_offset)
-        server.stop()
 
 
 def _replica(directory: str, source: int, pipe: Connection) -> None:
@@ -127,7 +133,7 @@ def _replica(directory: str, source: int, pipe: Connection) -> None:
             "data": directory,
             "listen": "127.0.0.1:0",
             "tokens": {"bench": TOKEN},
-            "heartbeat": "5s",
+            "heartbeat": "1s",
             "replicate_from": {
                 "sources": [{"name": "source", "address": f"127.0.0.1:{source}", "token": TOKEN}],
                 "blocking": True,
@@ -139,5 +145,5 @@ def _replica(directory: str, source: int, pipe: Connection) -> None:
         raise SystemExit(str(problems))
     with ReplicaNode(form, lambda _: None) as node:
         pipe.send(node.port)
-        while pipe.recv() != "end":
+        while pipe.recv():
             pipe.send(node.replica.progress.next_offset)
