@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tailrace.log.commitlog import CommitLog
+from tailrace.log.consumers import Consumers
 from tailrace.log.retention import retain
 from tailrace.topology.databasesql import DatabaseStorage
 from tailrace.topology.registry import Registry
@@ -106,6 +107,8 @@ def tree_of(stack: ExitStack, directory: Path, where: str) -> Tree:
     if registry is not None:
         wait_for(lambda: sorted(row.tier or 0 for row in registry.topology()) == [0, 1, 2], 60)
     wait_for(lambda: middle.pulling.copies == ["leaf"])
+    told = Consumers(directory / "middle" / "log")
+    wait_for(lambda: told.known_position("replica-leaf") == log.next_offset - 1, 60)
     return Tree(log, root, middle, leaf, registry, server)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,8 +25,8 @@ from tailrace.topology.request import Call, Extent, Keep, Matched, Piece, Pull
 from tailrace.topology.serving import ticket_of
 
 CONNECT_S: Final = 10.0
-_SYNC_BYTES: Final = 64 * MIB
-"""While much comes it is synced so often."""
+_SYNC_BYTES: Final = 16 * MIB
+"""While much comes it is synced so often, beside what comes meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,11 @@ class Following:
             if raw:
                 log.copy(Offset(piece.base), framing.frames(Spot(Offset(piece.base), piece.position), raw))
                 unsynced += len(raw)
-            if unsynced >= _SYNC_BYTES or not piece.behind_bytes:
+            if not piece.behind_bytes:
                 log.sync()
+                unsynced = 0
+            elif unsynced >= _SYNC_BYTES:
+                log.sync_soon()
                 unsynced = 0
             yield Arrival(log.durable_offset, Offset(piece.next_offset), piece.behind_bytes, len(raw))
             if is_over():
@@ -116,5 +120,9 @@ def _bytes_of(batch: Any) -> Any:
     if batch is None or not len(batch):
         return b""
     batch.validate(full=True)
-    value: pa.BinaryScalar = batch.column(0)[0]
-    return memoryview(value.as_buffer())
+    column: pa.BinaryArray = batch.column(0)
+    _, ends, data = column.buffers()  # a scalar would be a copy
+    if ends is None or data is None:
+        return b""
+    first, end = struct.unpack_from("=ii", ends, 4 * column.offset)
+    return memoryview(data)[first:end]
