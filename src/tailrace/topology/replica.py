@@ -118,7 +118,7 @@ class Replica:
             while not self._stopping.is_set():
                 self._changing.clear()
                 if self._is_paused.is_set():
-                    self._tell(state=State.STOPPED, source=None)
+                    self._tell(state=State.STOPPED, source=None, behind_bytes=None)
                 else:
                     self._round()
                 self._stopping.wait(_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311  not all at once
