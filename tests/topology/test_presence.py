@@ -28,7 +28,7 @@ def test_a_source_is_known_with_its_position() -> None:
     clock.now += 7
     assert list(tree(registry.topology())) == [
         "shop",
-        "  root:1  source, tier 0, offset 50, 1 below, heard of 7 s ago",
+        "  root:1  source, tier 0, offset 50, 1 below, keeps its log from 42 for leaf:1, heard of 7 s ago",
         "    leaf:1  Active, tier 1, offset 42, 8 messages behind, heard of 7 s ago",
     ]
     assert knobs.number("physrep_fanout") == 3

@@ -69,13 +69,16 @@ def show(
     as_json: JsonOption = False,
     as_dot: Annotated[bool, typer.Option("--dot", help="Print it in Graphviz's language.")] = False,
 ) -> None:
-    """Draw the tree: who replicates from whom, how far each is, and who is cut off."""
+    """Draw the tree: who replicates from whom, how far each is, for whom logs are kept, and who is cut off."""
     from tailrace.cli.show import printable
     from tailrace.topology.drawing import dot, tree
+    from tailrace.topology.holders import holders
 
     rows = _client(registry, ca).topology()
     if as_json:
-        print(json.dumps([asdict(row) for row in rows]))
+        held = holders(rows)
+        nodes = [{**asdict(row), "held": asdict(held[row.site]) if row.site in held else None} for row in rows]
+        print(json.dumps({"nodes": nodes}))
         return
     for line in dot(rows) if as_dot else tree(rows):
         print(printable(line))

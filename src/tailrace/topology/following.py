@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,8 +28,8 @@ from tailrace.topology.serving import ticket_of
 
 CONNECT_S: Final = 10.0
 _GOODBYE_S: Final = 1.0
-_SYNC_BYTES: Final = 64 * MIB
-"""While much comes it is synced so often."""
+_SYNC_BYTES: Final = 16 * MIB
+"""While much comes it is synced so often, beside what comes meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +88,29 @@ class Following:
         log.forget_rest()
         framing = Framing(log.spot, log.next_offset)
         unsynced = 0
-        for piece, raw in self._pieces(log.spot, extent.log, waits=waits):
+        for piece, raw in self._pieces(log.spot, extent, waits=waits):
             if raw:
                 log.copy(Offset(piece.base), framing.frames(Spot(Offset(piece.base), piece.position), raw))
                 unsynced += len(raw)
-            if unsynced >= _SYNC_BYTES or not piece.behind_bytes:
+            if not piece.behind_bytes:
                 log.sync()
+                unsynced = 0
+            elif unsynced >= _SYNC_BYTES:
+                log.sync_soon()
                 unsynced = 0
             yield Arrival(log.durable_offset, Offset(piece.next_offset), piece.behind_bytes, len(raw))
             if is_over():
                 return
 
-    def _pieces(self, spot: Spot, log_id: str, *, waits: bool) -> Iterator[tuple[Piece, bytes]]:
-        wish = Pull(name=self._name, log=log_id, base=spot.base, position=spot.position, waits=waits)
+    def _pieces(self, spot: Spot, extent: Extent, *, waits: bool) -> Iterator[tuple[Piece, bytes]]:
+        wish = Pull(
+            name=self._name,
+            log=extent.log,
+            edition=extent.edition,
+            base=spot.base,
+            position=spot.position,
+            waits=waits,
+        )
         with our_errors():
             reader = self._client.do_get(fl.Ticket(ticket_of(wish)), options(self.source.token))
             with Watchdog(reader.cancel, self._silence_s) as watchdog:
@@ -120,5 +131,9 @@ def _bytes_of(batch: Any) -> Any:
     if batch is None or not len(batch):
         return b""
     batch.validate(full=True)
-    value: pa.BinaryScalar = batch.column(0)[0]
-    return memoryview(value.as_buffer())
+    column: pa.BinaryArray = batch.column(0)
+    _, ends, data = column.buffers()  # a scalar would be a copy
+    if ends is None or data is None:
+        return b""
+    first, end = struct.unpack_from("=ii", ends, 4 * column.offset)
+    return memoryview(data)[first:end]

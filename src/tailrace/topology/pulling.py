@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -68,6 +69,7 @@ class Pulling:
         """When copies were last heard of that pull now and then."""
         self._heard_s: dict[str, float] = {}
         """When each copy last asked for something."""
+        self._run: Final = secrets.token_hex(8)
         self.sent_bytes = 0
 
     @property
@@ -97,6 +99,7 @@ class Pulling:
             base=head.base,
             position=head.durable,
             next_offset=head.next_offset,
+            edition=self._edition(),
         )
 
     def match(self, request: Match) -> Matched:
@@ -170,12 +173,14 @@ class Pulling:
                         raise _beyond(base, position)
                     for begin in range(position, limit, PIECE_BYTES):
                         raw = segment.bytes_at(begin, min(PIECE_BYTES, limit - begin))
+                        self._check_edition(request)
                         position = begin + len(raw)
                         self.sent_bytes += len(raw)
                         told_s = time.monotonic()
                         yield Bytes(self._piece(base, begin, head, generation, limit - position), raw)
                         if is_over():
                             return
+                self._check_edition(request)
                 following = view.base_after(base) if base < head.base else None
                 if following is not None:
                     base, position = following, 0
@@ -186,6 +191,17 @@ class Pulling:
                 if not request.waits:
                     return
                 watch.wait(max(0.0, told_s + self._beat_s - time.monotonic()))
+
+    def _edition(self) -> str:
+        """A server that begins anew may serve what somebody has put there meanwhile."""
+        return self._run + standing_of(self._directory).edition
+
+    def _check_edition(self, request: Pull) -> None:
+        """After bytes were read, before they are given away: a cut is told before anything is written in its place."""
+        if request.edition != self._edition():
+            raise TailraceError(
+                "topology.mismatch", "the log may have been cut since it was matched", hint="it is matched again"
+            )
 
     def _piece(self, base: int, position: int, head: LogHead, generation: int, rest: int) -> Piece:
         behind = rest

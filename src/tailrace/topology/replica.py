@@ -130,7 +130,7 @@ class Replica:
             while not self._stopping.is_set():
                 self._changing.clear()
                 if self._is_paused.is_set():
-                    self._tell(state=State.STOPPED, source=None)
+                    self._tell(state=State.STOPPED, source=None, behind_bytes=None)
                 else:
                     self._round()
                 self._stopping.wait(_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311  not all at once
@@ -219,7 +219,7 @@ class Replica:
                 self._log = CopiedLog.open(self.directory)
             log = self._log
             self._tell(state=State.MATCH, next_offset=log.durable_offset)
-            following.keep(log.durable_offset)
+            following.keep(self._needed(log))
             log.forget_rest()
             self.trace(f"{source.name} has {extent.first} to {extent.next_offset}, this copy {log.next_offset}")
             meeting = following.meet(log, extent, settings.max_rollback)
@@ -252,8 +252,7 @@ class Replica:
                 self._note(arrival)
                 if time.monotonic() - kept_s >= self.settings.keep_s:
                     kept_s = time.monotonic()
-                    floor = self.floor()
-                    following.keep(log.durable_offset if floor is None else min(floor, log.durable_offset))
+                    following.keep(self._needed(log))
             if waits and self.settings.waits:
                 return  # the source ended it
             self._wait_to_poll()
@@ -266,6 +265,11 @@ class Replica:
         begun_s = time.monotonic()
         while (rest_s := begun_s + self.settings.poll_s - time.monotonic()) > 0 and not self._is_over():
             self._stopping.wait(min(rest_s, _AGAIN_S))
+
+    def _needed(self, log: CopiedLog) -> Offset:
+        """The lowest offset that this copy and those of it still need."""
+        floor = self.floor()
+        return log.durable_offset if floor is None else min(floor, log.durable_offset)
 
     def _note(self, arrival: Arrival) -> None:
         state = State.COPY if arrival.behind_bytes else State.FOLLOW
