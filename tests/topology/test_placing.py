@@ -128,8 +128,7 @@ def test_an_operator_looks_stops_and_starts(
     at = ("--registry", f"127.0.0.1:{ports[0]}")
     drawn = tailrace("topology", "show", *at).out.splitlines()
     assert drawn[0] == "shop"
-    assert drawn[1].startswith(f"  127.0.0.1:{ports[0]}  source, tier 0, offset ")
-    assert "1 below" in drawn[1]
+    assert drawn[1].startswith(f"  127.0.0.1:{ports[0]}  source, tier 0, 1 below")
     assert drawn[2].startswith(f"    127.0.0.1:{ports[1]}  Active, tier 1, offset ")
     nodes = tailrace("topology", "show", *at, "--json").json["nodes"]
     assert [node["tier"] for node in nodes] == [0, 1]
