@@ -20,7 +20,8 @@ Addressed = tuple[bytes, Sequence[str]]
 _SAVEPOINT: Final = "tailrace_transmit"
 _KNOWN: Final = "SELECT site, is_full, policy FROM LRQ_Destinations WHERE client = ? AND site IN (SELECT {sites})"
 _LAST: Final = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'LRQ_Send_LogEntries'"
-_BUSY_S: Final = 5.0
+_BUSY_S: Final = 0.5
+"""Perhaps it is the application itself that keeps others from reading."""
 
 
 class Leaving(Protocol):
@@ -79,15 +80,17 @@ class SqliteLeaving:
         self._beside = beside
 
     def fullness(self, client: str, sites: Sequence[str]) -> dict[str, Fullness]:
-        query = _KNOWN.replace("{sites}", "value FROM json_each(?)")
-        return _fullness(self._committed(query, (client, json.dumps(list(sites)))))
+        query, values = _KNOWN.replace("{sites}", "value FROM json_each(?)"), (client, json.dumps(list(sites)))
+        with _no_outbox(sqlite3.OperationalError):
+            found = self._committed(query, values)
+            return _fullness(self._application.run(query, values).fetchall() if found is None else found)
 
     def can_wait(self) -> bool:
         return True
 
     def write(self, client: str, messages: Sequence[Addressed]) -> None:
         was_begun = self._application.driver.in_transaction
-        with _no_outbox(sqlite3.OperationalError):
+        with _no_outbox(Exception):
             self._application.run("DELETE FROM LRQ_Send_LogEntries WHERE false")  # from here on nobody else writes
         begins = not was_begun or self._is_first()
         self._application.run(f"SAVEPOINT {_SAVEPOINT}")  # where each statement commits, this begins a transaction
@@ -105,20 +108,21 @@ class SqliteLeaving:
             self._application.run(f"RELEASE {_SAVEPOINT}")
 
     def _is_first(self) -> bool:
-        """Whether the transaction has left nothing yet."""
-        return bool(self._committed(_LAST) == [tuple(self._application.run(_LAST).fetchone())])
+        """Whether it is certain that the transaction has left nothing yet."""
+        committed = self._committed(_LAST)
+        return committed is not None and committed == [tuple(self._application.run(_LAST).fetchone())]
 
-    def _committed(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """What others see. In a database that is nobody else's, or that nobody else can read now, what we see."""
-        with _no_outbox(sqlite3.OperationalError):
-            path = self._path()
-            if path:
-                try:
-                    return self._beside.ask(path, query, values)
-                except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                        raise
-            return [tuple(row) for row in self._application.run(query, values).fetchall()]
+    def _committed(self, query: str, values: Sequence[Any] = ()) -> list[Any] | None:
+        """What others see; None in a database that is nobody else's, or that nobody else can read now."""
+        path = self._path()
+        if not path:
+            return None
+        try:
+            return self._beside.ask(path, query, values)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise
+            return None
 
     def _path(self) -> str:
         for _, name, file in self._application.run("PRAGMA database_list").fetchall():
