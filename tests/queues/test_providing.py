@@ -151,6 +151,23 @@ def test_one_that_stops_showing_life_loses_its_claim(place: TestPlace) -> None:
     assert [rows.attempt for rows in supplied(place)] == ["r1.2", "r1.2"]
 
 
+def test_one_that_comes_back_cannot_write_while_another_supplies(place: TestPlace) -> None:
+    place.outbox.ask("r1", "shop", ["plant"])
+    slow, quick = (Claims(application_of(place.connect())) for _ in range(2))
+    old = slow.claim("shop", "slow", 60)
+    new = quick.claim("shop", "quick", -1)
+    assert old is not None
+    assert new is not None
+    quick.supply(new, [b"1"], 1, None)
+    with pytest.raises(TailraceError, match=r"queue\.claim_lost"):
+        slow.supply(old, [b"late"], 1, None)
+    with pytest.raises(TailraceError, match=r"queue\.claim_lost"):
+        slow.finish(old)
+    quick.finish(new)
+    assert [(rows.attempt, rows.payloads) for rows in supplied(place)] == [("r1.2", [b"1"]), ("r1.2", [b""])]
+    assert asked(place).claimed_by == "quick"
+
+
 def test_one_that_is_slow_keeps_its_claim(place: TestPlace) -> None:
     """It shows life while it computes."""
     place.outbox.ask("r1", "shop", ["plant"])
