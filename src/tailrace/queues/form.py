@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, SecretStr, model_validator
@@ -10,21 +9,11 @@ from pydantic import Field, SecretStr, model_validator
 from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
 from tailrace.limits import SEGMENT_BYTES_DEFAULT
 from tailrace.log.agreement import Hold, Policy
+from tailrace.queues.fullness import WhenFull
 from tailrace.queues.wire import Name
 from tailrace.relay.address import Address
 
 Token = Annotated[SecretStr, Field(min_length=1)]
-
-
-class WhenFull(StrEnum):
-    """What happens to a message for a destination that has too much waiting for it."""
-
-    BLOCK = "block"
-    """Whoever sends it waits."""
-    REJECT = "reject"
-    """Whoever sends it gets an error."""
-    SHED = "shed"
-    """It is not sent there."""
 
 
 class DestinationForm(Options):
@@ -55,6 +44,10 @@ class OutboxForm(Options):
         if (self.sqlite is None) == (self.postgres is None):
             raise ValueError("name either a sqlite file or a postgres address")
         return self
+
+    @property
+    def address(self) -> str:
+        return self.sqlite or (self.postgres.get_secret_value() if self.postgres is not None else "")
 
 
 class ClientForm(Options):

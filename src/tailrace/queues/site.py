@@ -19,8 +19,11 @@ from tailrace.message import now
 from tailrace.node.form import RetentionForm
 from tailrace.node.retaining import remove_unneeded
 from tailrace.queues import wishes
-from tailrace.queues.entries import PAYLOAD_BYTES_MAX, Kind, Outgoing, outgoing_batches, snapshot_batches
-from tailrace.queues.form import ClientForm, QueuesForm, WhenFull
+from tailrace.queues.applicationside import ApplicationSide
+from tailrace.queues.entries import Kind, Outgoing, outgoing_batches, snapshot_batches
+from tailrace.queues.form import ClientForm, QueuesForm
+from tailrace.queues.fullness import Fullness, WhenFull, full_error
+from tailrace.queues.payload import check_payload
 from tailrace.queues.requests import Request, Requests
 from tailrace.queues.session import Session
 from tailrace.queues.sink import Sink
@@ -35,6 +38,7 @@ Provider = Callable[["Supply"], None]
 _FULL_LOOK_S: Final = 0.05
 _LOOK_S: Final = 0.5
 _AGAIN_S: Final = 5.0
+_FULL_HINT: Final = "tailrace queue status says why; try again later"
 _SUPPLY_BYTES: Final = 8 << 20
 
 
@@ -104,6 +108,7 @@ class Site:
             self._release_removed()
             for session in self.sessions.values():
                 self._run(partial(session.run, self._stopping.is_set), opening)
+            self._outboxes = self._open_outboxes(opening)
             self._run(self._retain, opening)
             self._run(self._obey, opening)
             self.requests.ask_again()
@@ -112,8 +117,7 @@ class Site:
 
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
-        for session in self.sessions.values():
-            session.woken.set()
+        self._wake()
         self._closing.close()
 
     def transmit(self, entries: Sequence[Outgoing], *, timeout_s: float | None = None) -> OffsetRange:
@@ -138,8 +142,7 @@ class Site:
         with self.log.group() as group:
             for batch in make(self.log.next_offset):
                 group.add(batch)
-        for session in self.sessions.values():
-            session.woken.set()
+        self._wake()
         return group.range
 
     def provide(self, client: str, provider: Provider) -> None:
@@ -173,6 +176,9 @@ class Site:
             "site": self.name,
             "sessions": [_told(session, self._shed.get(key, 0)) for key, session in sorted(self.sessions.items())],
             "received": self.sink.status(),
+            "outbox_errors": [
+                side.capturing.error.encode() for side in self._outboxes if side.capturing.error is not None
+            ],
         }
 
     def _admitted(self, entry: Outgoing, timeout_s: float | None) -> Outgoing:
@@ -191,7 +197,7 @@ class Site:
             return entry
         match self._form.clients[entry.client].when_full:
             case WhenFull.REJECT:
-                raise _full(entry.client, full)
+                raise full_error(entry.client, full, _FULL_HINT)
             case WhenFull.BLOCK:
                 self._await_room(entry.client, full, timeout_s)
                 return entry
@@ -203,7 +209,7 @@ class Site:
         ends_s = None if timeout_s is None else time.monotonic() + timeout_s
         while any(self.is_full(client, site) for site in sites):
             if self._stopping.is_set() or (ends_s is not None and time.monotonic() >= ends_s):
-                raise _full(client, sites)
+                raise full_error(client, sites, _FULL_HINT)
             self._stopping.wait(_FULL_LOOK_S)
 
     def _session(self, client: str, said: ClientForm, site: str, directory: str) -> Session:
@@ -226,6 +232,33 @@ class Site:
             takes_snapshots=said.snapshots,
             hold=self._form.hold(),
         )
+
+    def _open_outboxes(self, opening: ExitStack) -> list[ApplicationSide]:
+        """One for each database, whichever clients use it."""
+        by_address: dict[str, list[str]] = {}
+        for client, said in self._form.clients.items():
+            if said.outbox is not None:
+                by_address.setdefault(said.outbox.address, []).append(client)
+        found = []
+        for clients in by_address.values():
+            form = self._form.clients[clients[0]].outbox
+            if form is None:
+                continue
+            side = ApplicationSide(form, clients, self.log, self.requests, self._fullness, self._report, self._wake)
+            opening.callback(side.close)
+            self._run(partial(side.run, self._stopping), opening)
+            self._run(partial(side.tend, self._stopping), opening)
+            found.append(side)
+        return found
+
+    def _fullness(self, client: str) -> dict[str, Fullness]:
+        policy = self._form.clients[client].when_full
+        return {site: Fullness(self.is_full(each, site), policy) for each, site in self.sessions if each == client}
+
+    def _wake(self) -> None:
+        """There may be something to send."""
+        for session in self.sessions.values():
+            session.woken.set()
 
     def _release_removed(self) -> None:
         """The log is not kept any more for destinations and clients that the file does not name."""
@@ -293,21 +326,6 @@ class Site:
         if self._told.get(about) != text:
             self._told[about] = text
             self._report(text)
-
-
-def check_payload(payload: bytes) -> None:
-    """Refuse what cannot be carried."""
-    if not isinstance(payload, bytes | bytearray | memoryview):
-        what = f"a payload is bytes, and this is {type(payload).__name__}"
-        raise TailraceError("queue.payload", what, hint="encode it first")
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        what = f"a payload has {len(payload)} bytes, {PAYLOAD_BYTES_MAX} are allowed"
-        raise TailraceError("queue.payload", what, hint="send it in parts, or send where it is")
-
-
-def _full(client: str, sites: Sequence[str]) -> TailraceError:
-    what = f"too much of {client} waits for {', '.join(sites)}"
-    return TailraceError("queue.full", what, hint="tailrace queue status says why; try again later")
 
 
 def _told(session: Session, shed: int) -> dict[str, Any]:
