@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field, SecretStr, model_validator
@@ -10,21 +9,11 @@ from pydantic import Field, SecretStr, model_validator
 from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
 from tailrace.limits import SEGMENT_BYTES_DEFAULT
 from tailrace.log.agreement import Hold, Policy
+from tailrace.queues.fullness import WhenFull
 from tailrace.queues.wire import Name
 from tailrace.relay.address import Address
 
 Token = Annotated[SecretStr, Field(min_length=1)]
-
-
-class WhenFull(StrEnum):
-    """What happens to a message for a destination that has too much waiting for it."""
-
-    BLOCK = "block"
-    """Whoever sends it waits."""
-    REJECT = "reject"
-    """Whoever sends it gets an error."""
-    SHED = "shed"
-    """It is not sent there."""
 
 
 class DestinationForm(Options):

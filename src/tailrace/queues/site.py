@@ -19,8 +19,10 @@ from tailrace.message import now
 from tailrace.node.form import RetentionForm
 from tailrace.node.retaining import remove_unneeded
 from tailrace.queues import wishes
-from tailrace.queues.entries import PAYLOAD_BYTES_MAX, Kind, Outgoing, outgoing_batches, snapshot_batches
-from tailrace.queues.form import ClientForm, QueuesForm, WhenFull
+from tailrace.queues.entries import Kind, Outgoing, outgoing_batches, snapshot_batches
+from tailrace.queues.form import ClientForm, QueuesForm
+from tailrace.queues.fullness import WhenFull
+from tailrace.queues.payload import check_payload
 from tailrace.queues.requests import Request, Requests
 from tailrace.queues.session import Session
 from tailrace.queues.sink import Sink
@@ -293,16 +295,6 @@ class Site:
         if self._told.get(about) != text:
             self._told[about] = text
             self._report(text)
-
-
-def check_payload(payload: bytes) -> None:
-    """Refuse what cannot be carried."""
-    if not isinstance(payload, bytes | bytearray | memoryview):
-        what = f"a payload is bytes, and this is {type(payload).__name__}"
-        raise TailraceError("queue.payload", what, hint="encode it first")
-    if len(payload) > PAYLOAD_BYTES_MAX:
-        what = f"a payload has {len(payload)} bytes, {PAYLOAD_BYTES_MAX} are allowed"
-        raise TailraceError("queue.payload", what, hint="send it in parts, or send where it is")
 
 
 def _full(client: str, sites: Sequence[str]) -> TailraceError:
