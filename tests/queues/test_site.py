@@ -17,7 +17,7 @@ from tailrace.queues.entries import Kind, Outgoing
 from tailrace.queues.providing import SnapshotContext
 from tailrace.queues.sending import RoutingQueue
 from tailrace.queues.session import State
-from tailrace.queues.site import Supply
+from tailrace.queues.site import STATE, Supply
 from tests.queues.sites import TestSite
 from tests.relay.nodes import wait_for
 
@@ -445,7 +445,7 @@ def test_an_operator_wishes_for_a_snapshot(stack: ExitStack, tmp_path: Path, off
     plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
     plant.site.provide("inventory", supplies("all"))
     office.gets(["all", "END"])
-    wishes.leave(str(plant.directory), "inventory", "nowhere")
-    wishes.leave(str(plant.directory), "inventory", "office")
+    wishes.leave(str(plant.directory / STATE), "inventory", "nowhere")
+    wishes.leave(str(plant.directory / STATE), "inventory", "office")
     office.gets(["all", "END", "all", "END"])
     assert any("sends nothing to nowhere" in line for line in plant.said)
