@@ -109,7 +109,7 @@ class Desk:
         self._lanes: dict[str, Lane] = {}
         self._busy: deque[Lane] = deque()
         """The lanes that have something to hand out, or wait."""
-        self._noted_s = time.monotonic()
+        self._noted_s = self._looked_s = 0.0
         self._turn = threading.RLock()
         self._is_closed = False
 
@@ -123,8 +123,11 @@ class Desk:
         """The next message whose turn it is; None when there is none now."""
         with self._turn:
             self._check_open()
-            if self._lot_version is None or time.monotonic() - self._noted_s >= _NOTE_EVERY_S:
-                self._note()
+            now_s = time.monotonic()
+            if now_s - self._noted_s >= _NOTE_EVERY_S:
+                self._note_positions()
+            if now_s - self._looked_s >= _NOTE_EVERY_S:
+                self._look_at_parked()
             try:
                 return self._hand_out()
             except TailraceError as error:
@@ -292,10 +295,6 @@ class Desk:
             lane.is_busy = True
             self._busy.append(lane)
 
-    def _note(self) -> None:
-        self._note_positions()
-        self._look_at_parked()
-
     def _note_positions(self) -> None:
         """What needs not come again, on disk within a second."""
         self._noted_s = time.monotonic()
@@ -309,6 +308,7 @@ class Desk:
 
     def _look_at_parked(self) -> None:
         """Somebody may have parked, replayed or discarded messages."""
+        self._looked_s = time.monotonic()
         version = self._lot.version()
         if version == self._lot_version:
             return
@@ -330,6 +330,10 @@ class Desk:
                 lane.skipped[mark.offset] = mark.id
         if done:
             self._lot.forget(done)
+        for lane in self._lanes.values():
+            message = lane.peek(self._view, self._feed.next_offset)
+            if message is not None and message.offset in lane.skipped:
+                lane.due_s = 0.0  # what it waits for was taken from it
 
     def _check_open(self) -> None:
         if self._is_closed:
