@@ -54,18 +54,22 @@ def apply_in(
 
 
 def connect(library: str, address: str) -> Any:
-    """A connection to a database with a table `applied`."""
+    """A connection to a database with a table `applied`. A first look has begun a transaction."""
     if library == "sqlite3":
         return sqlite3.connect(address, timeout=30)
     if library == "psycopg":
         import psycopg
 
-        return psycopg.connect(address)
-    from sqlalchemy import create_engine
+        connection = psycopg.connect(address)
+        connection.execute("SELECT 1")
+        return connection
+    from sqlalchemy import create_engine, text
     from sqlalchemy.pool import NullPool
 
     url = address.replace("postgresql://", "postgresql+psycopg://") if "://" in address else f"sqlite:///{address}"
-    return create_engine(url, poolclass=NullPool).connect()
+    through_sqlalchemy = create_engine(url, poolclass=NullPool).connect()
+    through_sqlalchemy.execute(text("SELECT 1"))
+    return through_sqlalchemy
 
 
 def insert(library: str) -> Callable[[Any, str, Incoming], Answer]:

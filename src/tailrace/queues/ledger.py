@@ -45,7 +45,8 @@ DO UPDATE SET place = excluded.place, snapshot = excluded.snapshot WHERE LRQ_Rec
 
 
 class Statements(Protocol):
-    """A connection of some library. Nothing is open between two transactions."""
+    """A connection of some library. What was begun before a transaction, while connecting say, is committed first: ours
+    must not be a part of it, for nobody would commit that."""
 
     is_postgres: bool
 
@@ -113,8 +114,9 @@ class _Sqlite:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """In words, since commit() means nothing in some of the modes of a connection."""
-        if not self._connection.in_transaction:
-            self._connection.execute("BEGIN IMMEDIATE")
+        if self._connection.in_transaction:
+            self._connection.execute("COMMIT")
+        self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
             if not self._connection.in_transaction:
@@ -135,6 +137,7 @@ class _Psycopg:
         self._connection = connection
 
     def transaction(self) -> contextlib.AbstractContextManager[object]:
+        self._connection.commit()
         found: contextlib.AbstractContextManager[object] = self._connection.transaction()
         return found
 
@@ -153,8 +156,7 @@ class _SqlAlchemy:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        if self._connection.in_transaction():
-            self._connection.rollback()  # a mere look has begun one
+        self._connection.commit()
         begun = self._connection.begin()
         with begun:
             yield
