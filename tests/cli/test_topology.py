@@ -16,7 +16,7 @@ def test_tunables_as_json(tailrace: Tailrace) -> None:
     found = {row["name"]: row for row in tailrace("topology", "tunables", "--json").json}
     assert found["physrep_keepalive_freq_sec"]["default"] == 10
     assert found["physrep_shuffle_host_list"]["default"] is False
-    assert set(found["physrep_fanout"]) == {"name", "kind", "default", "unit", "help", "value"}
+    assert set(found["physrep_fanout"]) == {"name", "kind", "default", "unit", "help", "obeyed_by", "value"}
 
 
 def test_a_simulation_is_told(tailrace: Tailrace) -> None:

@@ -20,10 +20,14 @@ from tailrace.node.form import RetentionForm
 from tailrace.node.retaining import CLOCK, Retaining
 from tailrace.relay.journal import Journal
 from tailrace.relay.subscription import consumer_name
+from tailrace.topology.answers import Tuning
+from tailrace.topology.knobs import Knobs
 from tests.cli.conftest import Tailrace, tailrace
 from tests.node.shops import Shop
 from tests.node.test_serve import SECRET, NodeProcess, free_ports, node_file
 from tests.relay.nodes import wait_for
+from tests.topology.clock import Clock
+from tests.topology.test_knobs import Passing
 
 __all__ = ["tailrace"]  # a fixture
 
@@ -168,3 +172,24 @@ def test_nodes_with_a_cap(
 
 def source_of(node: NodeProcess, name: str) -> Any:
     return json.loads((node.directory / node.name / "status.json").read_text())["sources"][name]
+
+
+def test_it_is_looked_at_as_often_as_the_registry_says(
+    stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, looks = Clock(), list[float]()
+    stopping = Passing(clock)
+    knobs = Knobs({}, {"physrep_check_minlog_freq_sec": 60.0}, clock)
+    a = stack.enter_context(Shop(tmp_path / "a", CLUSTER))
+    retaining = Retaining(a.journal, RetentionForm(), print, has_store=True, knobs=knobs)
+    stack.callback(retaining.close)
+
+    def turn() -> None:
+        looks.append(clock.now)
+        knobs.learn(Tuning("1", {"physrep_check_minlog_freq_sec": "10"}))
+        if len(looks) == 3:
+            stopping.set()
+
+    monkeypatch.setattr(retaining, "turn", turn)
+    retaining.run(stopping)
+    assert looks == [1060, 1070, 1080]

@@ -17,11 +17,13 @@ from tailrace.relay.applier import Source
 from tailrace.topology.dialling import Dialling
 from tailrace.topology.door import Door
 from tailrace.topology.handshake import accept, greet_replica, greet_source
+from tailrace.topology.knobs import Knobs
 from tailrace.topology.site import Site
 from tests.relay.nodes import wait_for
 from tests.topology.logs import SMALL_SEGMENTS, Copying, Served, append, segments
 
 SECRET = "both-know-this"
+QUICK = Knobs({"revsql_connect_freq_sec": 0.1, "revsql_host_refresh_freq_sec": 0.1})
 SOURCE, REPLICA = Site("shop", "10.0.0.1:4700"), Site("shop", "10.0.0.2:4700")
 
 
@@ -124,7 +126,7 @@ def test_a_log_is_copied_through_a_connection_that_the_source_made(stack: ExitSt
     root = stack.enter_context(Served(tmp_path / "root"))
     said: list[str] = []
     door = stack.enter_context(Door("127.0.0.1:0", "shop", SECRET, said.append))
-    dialled = Dialling(SOURCE, SECRET, root.pulling, lambda: [door.site], said.append, refresh_s=0.1, connect_s=0.1)
+    dialled = Dialling(SOURCE, SECRET, root.pulling, lambda: [door.site], QUICK, said.append)
     stack.enter_context(dialled)
 
     def sources() -> list[Source]:

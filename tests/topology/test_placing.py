@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 from collections.abc import Iterator
@@ -27,9 +26,11 @@ OPERATOR = "operator-secret-0123"
 
 
 class PlacedReplica(NodeProcess):
-    """A replica that asks the registry at the root."""
+    """A replica that asks a registry, which is at the root unless said."""
 
-    def __init__(self, directory: Path, name: str, port: int, root: int, fanout: int) -> None:
+    def __init__(
+        self, directory: Path, name: str, port: int, root: int, fanout: int, *, registry: int | None = None
+    ) -> None:
         super().__init__(
             directory,
             name,
@@ -42,7 +43,7 @@ fanout: {fanout}
 replicate_from:
   sources: [{{name: root, address: "127.0.0.1:{root}", token: "${{TOKEN}}"}}]
   keepalive: 300ms
-  registry: {{address: "127.0.0.1:{root}", token: "${{TOKEN}}", database: shop}}
+  registry: {{address: "127.0.0.1:{registry or root}", token: "${{TOKEN}}", database: shop}}
 """,
         )
         self.log = directory / name / "log"
@@ -129,7 +130,9 @@ def test_an_operator_looks_stops_and_starts(
     assert drawn[0] == "shop"
     assert drawn[1].startswith(f"  127.0.0.1:{ports[0]}  source, tier 0, 1 below")
     assert drawn[2].startswith(f"    127.0.0.1:{ports[1]}  Active, tier 1, offset ")
-    assert [row["tier"] for row in json.loads(tailrace("topology", "show", *at, "--json").out)] == [0, 1]
+    nodes = tailrace("topology", "show", *at, "--json").json["nodes"]
+    assert [node["tier"] for node in nodes] == [0, 1]
+    assert nodes[0]["held"]["by"]["host"] == f"127.0.0.1:{ports[1]}"
     edge = f'"shop@127.0.0.1:{ports[0]}" -> "shop@127.0.0.1:{ports[1]}";'
     assert edge in tailrace("topology", "show", *at, "--dot").out
     assert "nobody would gain" in tailrace("topology", "rebalance", *at, "--database", "shop").out

@@ -14,7 +14,7 @@ import pytest
 from tailrace.errors import TailraceError
 from tailrace.topology.answers import Confirmed, Offer, Reason, Refusal
 from tailrace.topology.databasesql import DatabaseStorage
-from tailrace.topology.member import Report, State
+from tailrace.topology.member import UNKNOWN, Report, State
 from tailrace.topology.registry import Registry
 from tailrace.topology.site import Site
 from tailrace.topology.storage import NoStorage, Record
@@ -343,3 +343,21 @@ def test_what_was_answered_is_there_after_a_kill(address: str) -> None:
     assert all(rows[site(number)].state is State.ACTIVE for number in answered)
     assert all(rows[site(number)].tier is not None for number in answered)
     assert max(row.load for row in rows.values()) <= 8
+
+
+def test_a_version_tells_one_set_of_tunables_from_another() -> None:
+    registry = Registry(NoStorage())
+    before = registry.keepalive(Site("shop", "a:1"), UNKNOWN).tunables_version
+    assert before == registry.tuning("shop").version == registry.tuning("other").version
+    registry.set_tunable("physrep_debug", "on")
+    after = registry.keepalive(Site("shop", "a:1"), UNKNOWN).tunables_version
+    assert after not in ("", before)
+    registry.set_tunable("physrep_debug", "off")
+    assert registry.tuning("shop").version == before, "the same for the same values, also after a restart"
+    registry.set_tunable_of("shop", "physrep_fanout", "3")
+    assert registry.tuning("shop").values["physrep_fanout"] == "3"
+    assert registry.tuning("shop").version != registry.tuning("other").version == before
+    registry.set_tunable_of("shop", "physrep_fanout", "")
+    assert registry.tuning("shop").version == before
+    with pytest.raises(TailraceError, match="the same for all logs"):
+        registry.set_tunable_of("shop", "physrep_debug", "on")

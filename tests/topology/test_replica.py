@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from tailrace.log.commitlog import CommitLog
 from tailrace.log.repair import find_damage
 from tailrace.log.view import LogView
 from tailrace.topology.copied import promote
+from tailrace.topology.matching import Rollback
+from tailrace.topology.pulling import Bytes
 from tailrace.topology.replica import State
+from tailrace.topology.request import Pull
 from tests.relay.nodes import wait_for
 from tests.topology.logs import SMALL_SEGMENTS, Copying, Served, append, segments
 
@@ -124,7 +128,7 @@ def test_more_than_may_be_thrown_away(log: CommitLog, stack: ExitStack, tmp_path
         append(risen, 500, 100)
     before = segments(tmp_path / "copy")
     (tmp_path / "copy" / "standing.json").write_text('{"generation": 0, "is_copy": true}')
-    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], max_rollback=1000, may_recopy=True))
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], max_rollback=Rollback(1000), may_recopy=True))
     wait_for(lambda: copy.progress.state is State.NO_SOURCE, 30)
     assert segments(tmp_path / "copy") == before, "nothing is thrown away"
     assert any("no viable source" in line for line in copy.said)
@@ -190,4 +194,85 @@ def test_damage_in_a_copy_is_fetched_again(log: CommitLog, stack: ExitStack, tmp
     (tmp_path / "copy" / "head").unlink()
     copy = stack.enter_context(Copying(tmp_path / "copy", [root.source]))
     copy.reaches(log)
+    assert segments(tmp_path / "copy") == segments(tmp_path / "root")
+
+
+def test_how_the_log_is_read_is_changed_while_it_runs(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    asked: list[bool] = []
+    pull = root.pulling.pull
+
+    def seen(request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
+        asked.append(request.waits)
+        return pull(request, is_over)
+
+    root.pulling.pull = seen  # type: ignore[method-assign]
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source], waits=False, poll_s=3600.0))
+    copy.reaches(log)
+    assert asked == [False]
+    copy.replica.settings = replace(copy.replica.settings, poll_s=0.01)
+    wait_for(lambda: len(asked) > 4)
+    copy.replica.settings = replace(copy.replica.settings, waits=True)
+    wait_for(lambda: asked[-1])
+    append(log, 200, 10)
+    copy.reaches(log)
+    copy.replica.settings = replace(copy.replica.settings, waits=False)
+    wait_for(lambda: not asked[-1])
+    append(log, 210, 10)
+    copy.reaches(log)
+    assert copy.said == [], "the source was not left for that"
+
+
+def diverge(log: CommitLog, stack: ExitStack, directory: Path) -> Served:
+    """Make `copy` a copy that has several segments which its source has not."""
+    root = stack.enter_context(Served(directory / "root"))
+    with Copying(directory / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    promote(str(directory / "copy"))
+    with CommitLog.open(directory / "copy", SMALL_SEGMENTS) as risen:
+        append(risen, 500, 100)
+    (directory / "copy" / "standing.json").write_text('{"generation": 0, "is_copy": true}')
+    return root
+
+
+def test_more_segments_than_may_be_thrown_away(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = diverge(log, stack, tmp_path)
+    before = segments(tmp_path / "copy")
+    back = len(before) - len(segments(tmp_path / "root"))
+    with Copying(tmp_path / "copy", [root.source], max_rollback=Rollback(segments_max=back - 1)) as copy:
+        wait_for(lambda: copy.progress.state is State.NO_SOURCE, 30)
+        assert segments(tmp_path / "copy") == before, "nothing is thrown away"
+        copy.replica.settings = replace(copy.replica.settings, max_rollback=Rollback(segments_max=back))
+        copy.reaches(log)
+    assert segments(tmp_path / "copy") == segments(tmp_path / "root")
+
+
+@pytest.mark.parametrize(("allowed", "code"), [(0, "topology.diverged"), (1000, "topology.rollback")])
+def test_it_ends_when_the_log_is_not_continued(
+    log: CommitLog, stack: ExitStack, tmp_path: Path, allowed: int, code: str
+) -> None:
+    root = diverge(log, stack, tmp_path)
+    before = segments(tmp_path / "copy")
+    copy = stack.enter_context(
+        Copying(tmp_path / "copy", [root.source], ends_when_invalid=True, max_rollback=Rollback(allowed))
+    )
+    wait_for(lambda: copy.replica.failure is not None, 30)
+    copy.__exit__()
+    assert copy.replica.failure is not None
+    assert (copy.replica.failure.code, copy.replica.failure.exit_status) == (code, 1)
+    assert segments(tmp_path / "copy") == before
+    again = stack.enter_context(Copying(tmp_path / "copy", [root.source]))
+    again.reaches(log)
+    assert again.replica.failure is None, "without, it goes back to where they are equal"
+
+
+def test_a_copy_is_not_thrown_away_for_another_log(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    other = stack.enter_context(CommitLog.open(tmp_path / "other", SMALL_SEGMENTS))
+    append(other, 0, 10, word="other")
+    foreign = stack.enter_context(Served(tmp_path / "other"))
+    copy = stack.enter_context(Copying(tmp_path / "copy", [foreign.source]))
+    wait_for(lambda: copy.progress.error is not None and copy.progress.error.code == "topology.other_log", 30)
     assert segments(tmp_path / "copy") == segments(tmp_path / "root")

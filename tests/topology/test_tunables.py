@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.topology.tunables import TUNABLES, Tunables, Value
+from tailrace.topology.tunables import TUNABLES, By, Tunables, Value
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "topology.md"
 SEED: dict[str, Value] = {
@@ -95,3 +95,16 @@ def test_the_guide_has_every_tunable() -> None:
     for name, tunable in TUNABLES.items():
         shown = f"{tunable.show(tunable.default)} {tunable.unit}".strip() or "-"
         assert rows.get(name) == f"| `{name}` | {shown} | {tunable.help} |", name
+
+
+def test_commands_over_reverse_connections_cannot_be_allowed() -> None:
+    with pytest.raises(TailraceError, match="carries the bytes of a log, and no commands"):
+        Tunables().set("revsql_allow_command_execution", "on")
+    assert Tunables().set("revsql_allow_command_execution", "off") is False
+    assert Tunables({"revsql_allow_command_execution": "on"}).get("revsql_allow_command_execution") is False
+
+
+def test_what_nobody_obeys_says_so() -> None:
+    for tunable in TUNABLES.values():
+        is_told = tunable.help.startswith(("Only told", "Cannot be on"))
+        assert is_told == (tunable.obeyed_by is By.NOBODY), tunable.name

@@ -105,8 +105,14 @@ def _lines(name: str, found: dict[str, Any]) -> list[str]:
         lines.append(f"  {kind} {peer['node']}: {state}, {_behind(peer)}, heard of {peer['age_s']:.1f} s before")
         if peer["lost"]:
             lines.append(f"    the log is not kept for it any more, it needs a new snapshot: {peer['lost']}")
+    lines += slow_lines(found)
     lines += [f"  the log is kept for {name}, heard of {age:.0f} s before" for name, age in found["held"].items()]
     return lines
+
+
+def slow_lines(found: dict[str, Any]) -> list[str]:
+    """The copies that are not heard of."""
+    return [f"  SLOW: copy {name} was not heard of for {age:.0f} s" for name, age in found.get("slow", {}).items()]
 
 
 def _behind(told: dict[str, Any]) -> str:

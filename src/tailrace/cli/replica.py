@@ -110,6 +110,7 @@ def status(
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
+    from tailrace.cli.node import slow_lines
     from tailrace.errors import TailraceError
     from tailrace.units import show_bytes
 
@@ -127,7 +128,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     if found["store"] is not None:
         lines += _store_lines(found["store"], found["next_offset"])
     lines += [f"  alarm: {text}" for text in found["alarms"]]
-    return lines
+    return lines + slow_lines(found)
 
 
 def _store_lines(store: dict[str, Any], received: int) -> list[str]:

@@ -51,6 +51,8 @@ def run_replica(spec: ReplicaSpec) -> None:
         _say(f"replica {spec.form.node} listens at port {node.port}")
         while True:
             write_status(node.status(), spec.form.data)
+            if node.replica.failure is not None:
+                raise node.replica.failure
             if shutdown.asked.wait(_STATUS_S):
                 break
     _say(f"replica {spec.form.node} has ended")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at a topology of replicas.", no_args_is_help=True)
 
+_UNTOLD = ("at_least", "why_off")
 RegistryOption = Annotated[
     str, typer.Option("--registry", metavar="HOST:PORT", help="The node that serves the registry.", show_default=False)
 ]
@@ -32,23 +33,27 @@ def tunables(
     ] = "",
     ca: CaOption = None,
     setting: Annotated[str, typer.Option("--set", metavar="NAME=VALUE", help="Change one, for good.")] = "",
+    database: Annotated[
+        str, typer.Option("--database", help="For this log: its fan-out can differ; an empty one takes that back.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """List what can be set about a topology: the defaults, or the values of a registry."""
     from tailrace.errors import TailraceError
     from tailrace.topology.tunables import TUNABLES
 
-    if setting and not registry:
-        raise TailraceError("input.invalid", "--set needs a --registry", hint="name the one to change")
+    if (setting or database) and not registry:
+        what = "--set and --database need a --registry"
+        raise TailraceError("input.invalid", what, hint="name the one to look at or to change")
     if setting:
         name, equals, text = setting.partition("=")
         if not equals:
             raise TailraceError("input.invalid", f"{setting} is not NAME=VALUE", hint="write physrep_fanout=16")
-        _client(registry, ca).set_tunable(name.strip(), text.strip())
-    values = _client(registry, ca).tunables() if registry else {}
+        _client(registry, ca).set_tunable(name.strip(), text.strip(), database)
+    values = _client(registry, ca).tuning(database).values if registry else {}
     told = [{**asdict(each), "value": values.get(each.name, each.show(each.default))} for each in TUNABLES.values()]
     if as_json:
-        print(json.dumps([{name: value for name, value in row.items() if name != "at_least"} for row in told]))
+        print(json.dumps([{name: value for name, value in row.items() if name not in _UNTOLD} for row in told]))
         return
     width = max(map(len, TUNABLES))
     for row in told:
@@ -64,13 +69,16 @@ def show(
     as_json: JsonOption = False,
     as_dot: Annotated[bool, typer.Option("--dot", help="Print it in Graphviz's language.")] = False,
 ) -> None:
-    """Draw the tree: who replicates from whom, how far each is, and who is cut off."""
+    """Draw the tree: who replicates from whom, how far each is, for whom logs are kept, and who is cut off."""
     from tailrace.cli.show import printable
     from tailrace.topology.drawing import dot, tree
+    from tailrace.topology.holders import holders
 
     rows = _client(registry, ca).topology()
     if as_json:
-        print(json.dumps([asdict(row) for row in rows]))
+        held = holders(rows)
+        nodes = [{**asdict(row), "held": asdict(held[row.site]) if row.site in held else None} for row in rows]
+        print(json.dumps({"nodes": nodes}))
         return
     for line in dot(rows) if as_dot else tree(rows):
         print(printable(line))

@@ -190,9 +190,7 @@ class CommitLog:
         Nothing is acknowledged, and no reader sees the group, before it is durable.
         """
         pending = self._write(batches, batch_id)
-        if self.config.sync_every_s == 0:
-            self._start_syncer()
-            self._has_news.set()
+        self.sync_soon()
         return pending
 
     def append_messages(self, messages: Iterable[Message], mode: Mode = Mode.SYNC) -> OffsetRange:
@@ -230,6 +228,13 @@ class CommitLog:
         """Everything appended so far is on disk when this returns, whatever the configuration."""
         self._check_usable()
         self._make_durable(self._active.end.offset)
+
+    def sync_soon(self) -> None:
+        """Everything appended so far is on disk before long, while the caller goes on. A failure is told by the next
+        call."""
+        if self.config.sync_every_s == 0:
+            self._start_syncer()
+            self._has_news.set()
 
     def roll(self) -> None:
         """Seal the active segment now, unless it is empty, so that it can be compacted or removed."""

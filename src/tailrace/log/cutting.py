@@ -11,6 +11,7 @@ from tailrace.log import contents, index
 from tailrace.log.disk import Disk
 from tailrace.log.head import head_path
 from tailrace.log.segment import Segment, list_segments, segment_name
+from tailrace.log.standing import begin_edition
 from tailrace.message import Offset
 
 _COPY_BYTES: Final = 4 * MIB
@@ -19,9 +20,11 @@ _COPY_BYTES: Final = 4 * MIB
 def set_aside(disk: Disk, directory: str, base: Offset, position: int, why: str) -> str:
     """Move everything from a byte of a segment on into a directory beside the segments, and return its path.
 
-    1. Copy the rest of the segment. 2. Move later segments. 3. Cut the segment. A crash in between leaves a log that
-    can be cut again at the same place. Side files and the head are made anew by whoever opens the log.
+    1. Tell those who copy the log. 2. Copy the rest of the segment. 3. Move later segments. 4. Cut the segment. A crash
+    in between leaves a log that can be cut again at the same place. Side files and the head are made anew by whoever
+    opens the log.
     """
+    begin_edition(disk, directory)
     aside = os.path.join(directory, f"{why}-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
     disk.make_directory(aside)
     with Segment(directory, base) as segment:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+import secrets
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from tailrace.errors import Place, TailraceError
@@ -23,6 +24,8 @@ class Standing:
 
     generation: int = 0
     is_copy: bool = False
+    edition: str = ""
+    """Another one whenever the log is cut: what stands there later need not be what somebody has copied."""
 
 
 def standing_of(directory: str) -> Standing:
@@ -32,7 +35,7 @@ def standing_of(directory: str) -> Standing:
         try:
             with open(path, "rb") as file:
                 found = json.load(file)
-            return Standing(int(found["generation"]), bool(found["is_copy"]))
+            return Standing(int(found["generation"]), bool(found["is_copy"]), str(found.get("edition", "")))
         except FileNotFoundError:
             return Standing()
         except (ValueError, TypeError, KeyError):
@@ -43,6 +46,15 @@ def standing_of(directory: str) -> Standing:
 def keep_standing(disk: Disk, directory: str, standing: Standing) -> None:
     """On disk when this returns."""
     disk.replace_file(os.path.join(directory, NAME), json.dumps(asdict(standing)).encode() + b"\n")
+
+
+def new_edition() -> str:
+    return secrets.token_hex(8)
+
+
+def begin_edition(disk: Disk, directory: str) -> None:
+    """Before a log is cut: whoever copies it has to match it anew."""
+    keep_standing(disk, directory, replace(standing_of(directory), edition=new_edition()))
 
 
 def check_own(directory: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
 from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT, U64_MAX
@@ -20,8 +20,10 @@ from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
+from tailrace.queues.form import QueuesForm
 from tailrace.relay.address import PORT, Address
 from tailrace.relay.names import OPERATOR
+from tailrace.topology.tunables import Value, read_file
 
 FANOUT: Final = 8
 """So many copy one log at the same time, unless somebody says otherwise."""
@@ -34,6 +36,13 @@ NodeNumber = Annotated[int, Field(gt=0, le=U64_MAX)]
 
 Token = Annotated[SecretStr, Field(min_length=1)]
 """A word that only two know."""
+
+
+OwnTunables = Annotated[
+    dict[str, Value],
+    BeforeValidator(read_file, json_schema_input_type=dict[str, Value]),
+]
+"""By name: what holds for this node, whatever the registry says."""
 
 
 class TlsForm(Options):
@@ -90,6 +99,10 @@ class RetentionForm(Options):
             raise ValueError("cap_age: a peer would lose what is kept anyway; let it be at least keep_age")
         return self
 
+    def said_tunables(self) -> dict[str, Value]:
+        """What its keys say that is a tunable, too."""
+        return {"physrep_check_minlog_freq_sec": self.every} if "every" in self.model_fields_set else {}
+
     def hold(self) -> Hold:
         """How much a peer may hold back."""
         has_cap = self.cap_bytes is not None or self.cap_age is not None
@@ -129,12 +142,16 @@ class DialForm(Options):
 
 
 class RegistryForm(Options):
-    """Where a registry keeps what it knows: one of the two."""
+    """A registry, and where it keeps what it knows: one of the two."""
 
     path: FilePath | None = None
     """A SQLite database."""
     url: SecretStr | None = None
     """A PostgreSQL database, `postgresql://…`."""
+    database: Annotated[str, Field(min_length=1, max_length=60)] | None = None
+    """What this node's own log is called there: then it is known as a source of it."""
+    advertise: Address | None = None
+    """Where others reach this node; where it listens unless said."""
 
     @model_validator(mode="after")
     def _is_one(self) -> RegistryForm:
@@ -194,8 +211,14 @@ class NodeForm(Options):
     """So many may copy its log, byte for byte, at the same time."""
     registry: RegistryForm | None = None
     """The registry of a topology, which this node serves."""
+    announce: PlacingForm | None = None
+    """A registry elsewhere that knows this node as a source; the one of `dials` unless said."""
     dials: DialForm | None = None
     """Replicas that cannot connect to this node, and are dialled."""
+    tunables: OwnTunables = Field(default_factory=dict)
+    """Tunables of the topology that hold for this node, whatever the registry says."""
+    queues: QueuesForm | None = None
+    """Routing queues: what is sent from here, and to whom. Whoever sends to this node is called like its token."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
     """The size at which a file of the log is sealed and a new one begun."""
     retention: RetentionForm | None = None
@@ -210,6 +233,9 @@ class NodeForm(Options):
             raise ValueError(f"tokens: no peer can be called {OPERATOR}, which has a key of its own")
         if self.dials is not None and self.tls is None and not is_loopback(self.dials.registry.address):
             raise ValueError("dials: others could read what goes through these connections, so `tls` is needed")
+        if self.registry is not None and self.registry.database is not None and self.announce is not None:
+            raise ValueError("announce: its own registry knows this node already; name one of the two")
+        check_said_once(self.tunables, self.said_tunables())
         words = [token.get_secret_value() for token in (*self.tokens.values(), self.operator) if token is not None]
         if len(set(words)) < len(words):
             raise ValueError("tokens: two have the same, peers or the operator, so nobody could tell who asks")
@@ -227,6 +253,19 @@ class NodeForm(Options):
         if why := name_problem(self.node, "node"):
             raise ValueError(f"node: {why}")
         return self
+
+    def said_tunables(self) -> dict[str, Value]:
+        """What keys of their own say that is a tunable, too."""
+        found: dict[str, Value] = {}
+        if "fanout" in self.model_fields_set:
+            found["physrep_fanout"] = self.fanout
+        if self.retention is not None:
+            found |= self.retention.said_tunables()
+        if self.dials is not None and "refresh" in self.dials.model_fields_set:
+            found["revsql_host_refresh_freq_sec"] = self.dials.refresh
+        if self.dials is not None and "every" in self.dials.model_fields_set:
+            found["revsql_connect_freq_sec"] = self.dials.every
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +353,12 @@ def check_listen(address: str, *, is_safe: bool) -> None:
     if not is_loopback(address) and not is_safe:
         host = address.rpartition(":")[0].strip("[]")
         raise ValueError(f"listen: {host} can be reached by others, so `tls` and `tokens` are needed")
+
+
+def check_said_once(tunables: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
+    """Refuse what is said twice: a key of a file, and the tunable that it is."""
+    for name in tunables.keys() & keys.keys():
+        raise ValueError(f"tunables: {name} is said by a key of its own, too; say it once")
 
 
 def is_loopback(address: str) -> bool:

@@ -26,6 +26,8 @@ from tailrace.node.identity import Identity, become_registered, enter, identity_
 from tailrace.node.peers import Peer, peers
 from tailrace.node.retaining import Retaining
 from tailrace.node.store import Store
+from tailrace.queues.guest import QueueGuest
+from tailrace.queues.site import QUEUES, Site
 from tailrace.relay.applier import Applier, Source, State, register
 from tailrace.relay.commit import Committer
 from tailrace.relay.copies import Copies
@@ -35,18 +37,12 @@ from tailrace.relay.holds import Held
 from tailrace.relay.join import Joins
 from tailrace.relay.joining import Joining
 from tailrace.relay.journal import Journal
-from tailrace.relay.names import OPERATOR
 from tailrace.relay.reading import Readings
 from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
 from tailrace.relay.subscription import PREFIX
 from tailrace.relay.vclock import Vclock
-from tailrace.topology.dialling import dialling
-from tailrace.topology.pulling import Pulling
-from tailrace.topology.registry import Registry
-from tailrace.topology.registryguest import RegistryGuest
-from tailrace.topology.serving import LogGuest
-from tailrace.topology.storage import open_storage
+from tailrace.topology.sourceside import SourceSide, knobs_of
 
 POLL_S: Final = 0.05
 """How often the store is looked at for changes of its own."""
@@ -71,6 +67,8 @@ class Node:
         self.store_error: TailraceError | None = None
         """Why the store is not served, while it is not."""
         self._access: Access | None = None
+        self.site: Site | None = None
+        """Its end of routing queues."""
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
@@ -97,6 +95,11 @@ class Node:
     def peers(self) -> list[Peer]:
         """All for whom the log is kept, or was until they were away for too long. For one thread."""
         return peers(self._consumers, dict(self._service.following))
+
+    @property
+    def slow(self) -> dict[str, float]:
+        """Copies of its log that were not heard of for long, with the seconds."""
+        return self._side.slow.copies
 
     def held(self) -> list[Held]:
         """The readers beside the cluster's nodes for which the log is kept."""
@@ -149,7 +152,9 @@ class Node:
         log = opening.enter_context(CommitLog.open(log_path, LogConfig(segment_bytes=form.segment_bytes)))
         self._journal = Journal(log, identity.node)
         self._store = self._await_store(opening)
-        self._retaining = Retaining(self._journal, form.retention, self._report, has_store=self._store is not None)
+        knobs = knobs_of(form)
+        has_store = self._store is not None
+        self._retaining = Retaining(self._journal, form.retention, self._report, has_store=has_store, knobs=knobs)
         opening.callback(self._retaining.close)
         self._consumers = Consumers(log_path)
         self._joins = None
@@ -161,14 +166,17 @@ class Node:
         self._committer = Committer(self._service, acks=form.synchronous.acks, timeout_s=form.synchronous.timeout)
         if self._store is not None:
             self._service.serve_pipelines(self._readings(self._store, opening))
+        self._side = SourceSide(form, log_path, self._service.holds, knobs, self._report, opening)
         self._server = RelayServer(
             self._service,
             heartbeat_s=form.heartbeat,
             operator=None if form.operator is None else (form.operator.get_secret_value(), self),
-            guests=self._guests(form, self._pulling(form), opening),
+            guests=[*self._side.guests, *self._queues(form, opening)],
             **server_options(form.listen, form.tokens, form.tls),
         )
         opening.callback(self._server.stop)
+        for work in self._side.begin(self.port, self._stopping, opening):
+            self._begin(threading.Thread(target=work, name="tailrace-topology"), opening)
         if form.iproto is not None:
             opening.enter_context(_front(self._service, form, form.iproto))
         sources = [source_of(said) for said in form.sources]
@@ -186,21 +194,13 @@ class Node:
         retention = threading.Thread(target=self._retaining.run, args=(self._stopping,), name="tailrace-retention")
         self._begin(retention, opening)
 
-    def _guests(self, form: NodeForm, pulling: Pulling, opening: ExitStack) -> list[Guest]:
-        guests: list[Guest] = [LogGuest(pulling)]
-        if form.dials is not None:
-            opening.enter_context(dialling(form.dials, form.listen, form.tls, pulling, self._report))
-        if form.registry is not None:
-            registry = Registry(open_storage(form.registry.address))
-            opening.callback(registry.close)
-            guests.append(RegistryGuest(registry, lambda peer: peer == OPERATOR))
-        return guests
-
-    def _pulling(self, form: NodeForm) -> Pulling:
-        """Its log is copied by whoever has a token."""
-        directory = self._journal.log.directory
-        hold = None if form.retention is None else form.retention.hold()
-        return Pulling(directory, self._service.holds, fanout=lambda: form.fanout, beat_s=form.heartbeat, hold=hold)
+    def _queues(self, form: NodeForm, opening: ExitStack) -> list[Guest]:
+        if form.queues is None:
+            return []
+        data = os.path.join(form.data, QUEUES)
+        os.makedirs(data, exist_ok=True)
+        self.site = opening.enter_context(Site(form.queues, form.node, data, self._report))
+        return [QueueGuest(self.site.sink)]
 
     def _begin(self, worker: threading.Thread, opening: ExitStack) -> None:
         worker.daemon = True

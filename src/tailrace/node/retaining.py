@@ -17,6 +17,7 @@ from tailrace.log.retention import Keep, retain
 from tailrace.log.session import ConsumerSession
 from tailrace.relay.keeping import peer_of, registered
 from tailrace.source.bookmark import BookmarkHold
+from tailrace.topology.knobs import Knobs
 from tailrace.units import show_bytes
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tailrace.relay.journal import Journal
 
 CLOCK: Final = "_clock"
+_EVERY: Final = "physrep_check_minlog_freq_sec"
 EVERY_S: Final = 60.0
 """How often the clock is kept when nothing is to be removed; an operator may do so by hand."""
 
@@ -44,11 +46,19 @@ class Retaining:
     """Of one node, from its start to `close`."""
 
     def __init__(
-        self, journal: Journal, said: RetentionForm | None, report: Callable[[str], None], *, has_store: bool
+        self,
+        journal: Journal,
+        said: RetentionForm | None,
+        report: Callable[[str], None],
+        *,
+        has_store: bool,
+        knobs: Knobs | None = None,
     ) -> None:
+        """`knobs` says how often it is looked at what can be removed; `said` does, without."""
         self._journal = journal
         self._said = said
         self._report = report
+        self._knobs = knobs or Knobs({} if said is None else {_EVERY: said.every})
         self._told = ""
         directory = journal.log.directory
         consumers = Consumers(directory)
@@ -72,7 +82,7 @@ class Retaining:
 
     def run(self, stopping: threading.Event) -> None:
         """Look at it again and again until the node ends; what fails is told and tried again."""
-        while not stopping.wait(EVERY_S if self._said is None else self._said.every):
+        while not self._wait(stopping):
             try:
                 self.turn()
                 self._told = ""
@@ -87,6 +97,9 @@ class Retaining:
         if self._said is None:
             return
         remove_unneeded(self._journal.log.directory, self._said, self._report)
+
+    def _wait(self, stopping: threading.Event) -> bool:
+        return stopping.wait(EVERY_S) if self._said is None else self._knobs.pause(_EVERY, stopping)
 
     def _renew(self) -> None:
         end = self._journal.remember()

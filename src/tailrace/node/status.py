@@ -46,6 +46,8 @@ def told(node: Node) -> dict[str, Any]:
         "sources": {applier.source.name: _source(applier, node.vclock) for applier in node.appliers},
         "peers": [_peer(peer) for peer in node.peers()],
         "held": {held.name: held.age_s for held in node.held()},
+        "slow": node.slow,
+        "queues": None if node.site is None else node.site.status(),
     }
 
 

@@ -1,7 +1,8 @@
 """Entries: messages of routing queues as rows of the log, on the way out and when they have come.
 
-A payload stands in the log once, whoever gets it: its row has one tag for each destination. Rows with the same tags are
-frames of their own, so that who reads one tag reads nothing else; their places in the transaction are in `lsn`.
+A payload stands in the log once, whoever gets it: its row has one tag for each destination. Rows of a group with the
+same tags are frames of their own, so that who reads one tag reads nothing else. `lsn` is a row's queue id: the offset
+that it would have if the rows of its group stood in their true order.
 """
 
 from __future__ import annotations
@@ -31,6 +32,16 @@ _FRAME_BYTES: Final = 8 * MIB
 """About so much is one frame, if it has several payloads."""
 
 
+_FIELDS: Final[list[pa.Field[Any]]] = [
+    pa.field("id", pa.int64(), nullable=False),
+    pa.field("transaction", pa.string(), nullable=False),
+    pa.field("timestamp", TIMESTAMP, nullable=False),
+    pa.field("payload", pa.binary(), nullable=False),
+]
+SHIPPED: Final = pa.schema(_FIELDS)
+"""Rows on their way from one site to another: without their destinations."""
+
+
 class Kind(IntEnum):
     """What an entry belongs to, with the seed's numbers."""
 
@@ -56,8 +67,8 @@ class Received:
     """Its place in the receiving site's log: its id."""
     kind: Kind
     payload: bytes
-    source_offset: int
-    """Its place in the sending site's log."""
+    source_id: int
+    """Its queue id at the sending site."""
     transaction: str
     """The same for all messages of one transaction of the sender."""
     request: str
@@ -66,41 +77,43 @@ class Received:
     """When it was sent."""
 
 
-def outgoing_batches(entries: Sequence[Outgoing], transaction: str, at: Micros) -> Iterator[Batch]:
-    """The rows of one transaction."""
-    by_tags: dict[tuple[str, tuple[str, ...]], list[tuple[int, bytes]]] = {}
-    for number, entry in enumerate(entries):
-        by_tags.setdefault((entry.client, tuple(sorted(set(entry.sites)))), []).append((number, entry.payload))
+def outgoing_batches(transactions: Sequence[tuple[str, Sequence[Outgoing]]], first: int, at: Micros) -> Iterator[Batch]:
+    """The rows of whole transactions, each with its name, of a group that begins at an offset."""
+    by_tags: dict[tuple[str, tuple[str, ...]], list[_Row]] = {}
+    number = first
+    for name, entries in transactions:
+        for entry in entries:
+            key = (entry.client, tuple(sorted(set(entry.sites))))
+            by_tags.setdefault(key, []).append((number, entry.payload, name))
+            number += 1
     for (client, sites), rows in by_tags.items():
         tags = [*(entry_tag(site) for site in sites), client_tag(client)]
         for some in _pieces(rows):
-            yield _batch(LOG_ENTRIES, some, tags, transaction, at, {"client": client})
+            yield _batch(LOG_ENTRIES, some, tags, at, {"client": client})
 
 
 def snapshot_batches(
-    client: str, request: str, payloads: Iterable[tuple[int, bytes]], sites: Sequence[str], kind: Kind, at: Micros
+    client: str, request: str, payloads: Sequence[bytes], sites: Sequence[str], kind: Kind, first: int, at: Micros
 ) -> Iterator[Batch]:
-    """Some rows of a snapshot, numbered, or its end."""
+    """Some rows of a snapshot, or its end, of a group that begins at an offset."""
     tags = [*(snapshot_tag(site) for site in sites), client_tag(client)]
-    for some in _pieces(payloads):
-        yield _batch(SNAPSHOTS, some, tags, request, at, {"client": client, "kind": int(kind)})
+    for some in _pieces((first + number, payload, request) for number, payload in enumerate(payloads)):
+        yield _batch(SNAPSHOTS, some, tags, at, {"client": client, "kind": int(kind)})
 
 
-def received_batch(
-    client: str, source: str, kind: Kind, rows: Sequence[tuple[int, bytes, str, int]], request: str = ""
-) -> Batch:
-    """Rows of a receive queue: of each its place at the source, the payload, the transaction and the time."""
-    offsets, payloads, transactions, times = zip(*rows, strict=True)
+def received_batch(client: str, source: str, kind: Kind, shipped: pa.RecordBatch, request: str = "") -> Batch:
+    """What has come, as rows of the receive queue."""
+    count = shipped.num_rows
     data: dict[str, pa.Array[Any]] = {
-        "kind": pa.array([int(kind)] * len(rows), pa.int8()),
-        "request": pa.array([request] * len(rows), pa.string()),
-        "payload": pa.array(payloads, pa.binary()),
+        "kind": pa.repeat(pa.scalar(int(kind), pa.int8()), count),
+        "request": pa.repeat(pa.scalar(request), count),
+        "payload": shipped.column("payload"),
     }
     columns: dict[str, pa.Array[Any]] = {
-        "op": pa.array([int(Op.INSERT)] * len(rows), pa.int8()),
-        "timestamp": pa.array(times, TIMESTAMP),
-        "lsn": pa.array(offsets, pa.int64()),
-        "tx": pa.array(transactions, pa.string()),
+        "op": pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), count),
+        "timestamp": shipped.column("timestamp"),
+        "lsn": shipped.column("id"),
+        "tx": shipped.column("transaction"),
         "data": pa.StructArray.from_arrays(list(data.values()), list(data)),
     }
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -119,31 +132,37 @@ def received_messages(first_offset: int, rows: pa.RecordBatch) -> Iterator[Recei
         rows.column("timestamp").view(pa.int64()).to_pylist(),
         strict=True,
     )
-    for number, (kind, payload, source_offset, transaction, request, at) in enumerate(told):
-        yield Received(first_offset + number, Kind(kind), payload, source_offset, transaction, request, Micros(at))
+    for number, (kind, payload, source_id, transaction, request, at) in enumerate(told):
+        yield Received(first_offset + number, Kind(kind), payload, source_id, transaction, request, Micros(at))
+
+
+_Row = tuple[int, bytes, str]
+"""Queue id, payload, and the transaction or request."""
 
 
 def _batch(
-    namespace: str,
-    rows: Sequence[tuple[int, bytes]],
-    tags: Sequence[str],
-    transaction: str,
-    at: Micros,
-    besides: dict[str, str | int],
+    namespace: str, rows: Sequence[_Row], tags: Sequence[str], at: Micros, besides: dict[str, str | int]
 ) -> Batch:
     count = len(rows)
-    numbers, payloads = zip(*rows, strict=True)
+    ids, payloads, names = zip(*rows, strict=True)
     data: dict[str, Any] = {name: pa.repeat(pa.scalar(value), count) for name, value in besides.items()}
     data["payload"] = pa.array(payloads, pa.binary())
     columns: dict[str, Any] = {
         "op": pa.repeat(pa.scalar(int(Op.INSERT), pa.int8()), count),
         "timestamp": pa.repeat(pa.scalar(int(at), TIMESTAMP), count),
-        "lsn": pa.array(numbers, pa.int64()),
-        "tx": pa.repeat(pa.scalar(transaction), count),
+        "lsn": pa.array(ids, pa.int64()),
+        "tx": pa.array(names, pa.string()),
         "destinations": _same_lists(tags, count),
         "data": pa.StructArray.from_arrays(list(data.values()), list(data)),
     }
     return Batch(namespace, pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)), Mode.SYNC)
+
+
+def shipped_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a send queue as they travel."""
+    data: Any = rows.column("data")
+    columns: list[Any] = [rows.column("lsn"), rows.column("tx"), rows.column("timestamp"), data.field("payload")]
+    return pa.RecordBatch.from_arrays(columns, schema=SHIPPED)
 
 
 def _same_lists(tags: Sequence[str], count: int) -> pa.Array[Any]:
@@ -151,8 +170,8 @@ def _same_lists(tags: Sequence[str], count: int) -> pa.Array[Any]:
     return pa.ListArray.from_arrays(ends, pa.array(list(tags) * count, pa.string()))
 
 
-def _pieces(rows: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    some: list[tuple[int, bytes]] = []
+def _pieces(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+    some: list[_Row] = []
     size = 0
     for row in rows:
         if some and size + len(row[1]) > _FRAME_BYTES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -82,6 +83,18 @@ class Answer:
     """Replicate from that node, where a slot is reserved, and confirm it."""
     is_stopped: bool = False
     """An operator wants you not to replicate."""
+    tunables_version: str = ""
+    """Another one than before: ask for the tunables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """The tunables as they hold for one log."""
+
+    version: str
+    """The same for the same values."""
+    values: Mapping[str, str]
+    """By name, as one would write them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from tailrace.errors import Place, TailraceError
@@ -20,7 +21,7 @@ from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.head import HeadWriter
 from tailrace.log.repair import find_damage
 from tailrace.log.segment import Located, list_segments
-from tailrace.log.standing import Standing, keep_standing, standing_of
+from tailrace.log.standing import Standing, keep_standing, new_edition, standing_of
 from tailrace.message import Offset
 
 
@@ -42,7 +43,7 @@ class CopiedLog(CommitLog):
         with disk_errors("making a copy of a log", directory):
             disk.make_directory(directory)
             identity.adopt(directory, log_id, disk)
-            keep_standing(disk, directory, Standing(standing.generation, is_copy=True))
+            keep_standing(disk, directory, Standing(standing.generation, is_copy=True, edition=new_edition()))
             ActiveSegment.create(disk, directory, base).close()
 
     @property
@@ -88,7 +89,7 @@ class CopiedLog(CommitLog):
 
     def rise(self, generation: int) -> None:
         """Be of a later generation, as the source is."""
-        keep_standing(self._disk, self.directory, Standing(generation, is_copy=True))
+        keep_standing(self._disk, self.directory, replace(standing_of(self.directory), generation=generation))
 
     def _begin_segment(self, base: Offset) -> None:
         if base != self._active.next_offset:
@@ -118,7 +119,8 @@ class CopiedLog(CommitLog):
 def promote(directory: str, *, disk: Disk | None = None) -> Standing:
     """Make a copy that nobody writes a log of its own, of the next generation."""
     with CopiedLog.open(directory, disk=disk) as copied:
-        risen = Standing(standing_of(directory).generation + 1)
+        copy = standing_of(directory)
+        risen = replace(copy, generation=copy.generation + 1, is_copy=False)
         keep_standing(copied._disk, directory, risen)
         return risen
 

@@ -14,10 +14,11 @@ from tailrace.errors import TailraceError
 from tailrace.node.connecting import registry_at, tls_options
 from tailrace.node.form import DialForm, TlsForm
 from tailrace.topology.handshake import TIMEOUT_S, greet_replica
+from tailrace.topology.knobs import Knobs
 from tailrace.topology.member import State
 from tailrace.topology.pulling import Pulling
 from tailrace.topology.registryclient import RegistryClient
-from tailrace.topology.serving import GuestServer, LogGuest
+from tailrace.topology.serving import GuestServer, LogGuest, TracedGuest
 from tailrace.topology.site import Site
 from tailrace.topology.tunnel import join_ends
 
@@ -33,10 +34,8 @@ class Dialling:
         secret: str,
         pulling: Pulling,
         hosts: Callable[[], Collection[Site]],
+        knobs: Knobs,
         report: Callable[[str], None],
-        *,
-        refresh_s: float,
-        connect_s: float,
         **tls: Any,
     ) -> None:
         """`hosts` says whom to dial; when it cannot, it stays as it was. What goes through a connection is encrypted as
@@ -45,12 +44,13 @@ class Dialling:
         self._secret = secret
         self._hosts = hosts
         self._report = report
-        self._refresh_s = refresh_s
-        self._connect_s = connect_s
+        self._knobs = knobs
+        self._trace = knobs.tracing("revsql_debug", report)
         self._stopping = threading.Event()
         self._links: dict[Site, threading.Event] = {}
         location = f"{'grpc+tls' if tls else 'grpc'}://127.0.0.1:0"
-        self._server = GuestServer([LogGuest(pulling)], location=location, tokens={PEER: secret}, **tls)
+        guest = TracedGuest(LogGuest(pulling), knobs.tracing("revsql_cdb2_debug", report))
+        self._server = GuestServer([guest], location=location, tokens={PEER: secret}, **tls)
         self._thread = threading.Thread(target=self._run, name="tailrace-dialling", daemon=True)
 
     def __enter__(self) -> Self:
@@ -66,13 +66,14 @@ class Dialling:
         while not self._stopping.is_set():
             with suppress(TailraceError):
                 wanted = set(self._hosts())
+                self._trace(f"{len(wanted)} replicas wait to be dialled")
                 for site in self._links.keys() - wanted:
                     self._links.pop(site).set()
                 for site in wanted - self._links.keys():
                     is_over = self._links[site] = threading.Event()
                     link = threading.Thread(target=self._keep, args=(site, is_over), name="tailrace-link", daemon=True)
                     link.start()
-            self._stopping.wait(self._refresh_s)
+            self._knobs.pause("revsql_host_refresh_freq_sec", self._stopping)
 
     def _keep(self, replica: Site, is_over: threading.Event) -> None:
         """Dial one replica again and again."""
@@ -80,14 +81,17 @@ class Dialling:
         while not self._stopping.is_set() and not is_over.is_set():
             try:
                 self._dial(replica)
+                self._trace(f"the connection to {replica.host} has ended")
                 told = ""
             except (TailraceError, OSError) as error:
                 if str(error) != told:
                     told = str(error)
                     self._report(f"{replica.host} was dialled in vain: {error}")
-            self._stopping.wait(self._connect_s * random.uniform(0.8, 1.2))  # noqa: S311  not all at once
+            chance = random.uniform(0.8, 1.2)  # noqa: S311  not all at once
+            self._knobs.pause("revsql_connect_freq_sec", self._stopping, chance)
 
     def _dial(self, replica: Site) -> None:
+        self._trace(f"dials {replica.host}")
         host, _, port = replica.host.rpartition(":")
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S)
         try:
@@ -95,6 +99,7 @@ class Dialling:
             if reached.database != self._site.database:
                 what = f"{replica.host} replicates {reached.database}, which is another log"
                 raise TailraceError("topology.handshake", what, hint="correct the rule in the registry")
+            self._trace(f"{replica.host} has answered")
             inside = socket.create_connection(("127.0.0.1", self._server.port), timeout=TIMEOUT_S)
             connection.settimeout(None)
             inside.settimeout(None)
@@ -104,7 +109,7 @@ class Dialling:
 
 
 def dialling(
-    said: DialForm, listen: str, tls: TlsForm | None, pulling: Pulling, report: Callable[[str], None]
+    said: DialForm, listen: str, tls: TlsForm | None, pulling: Pulling, knobs: Knobs, report: Callable[[str], None]
 ) -> Dialling:
     """As a node file says."""
     client = RegistryClient(registry_at(said.registry))
@@ -123,8 +128,7 @@ def dialling(
         said.secret.get_secret_value(),
         pulling,
         hosts,
+        knobs,
         report,
-        refresh_s=said.refresh,
-        connect_s=said.every,
         **tls_options(tls),
     )

@@ -36,7 +36,15 @@ class Dialled:
 class Door:
     """Listens from the moment it is made until it is closed."""
 
-    def __init__(self, listen: str, database: str, secret: str, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        listen: str,
+        database: str,
+        secret: str,
+        report: Callable[[str], None],
+        trace: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`trace` is told of every connection."""
         host, _, port = listen.rpartition(":")
         self._listener = socket.create_server((host.strip("[]"), int(port)))
         self._listener.settimeout(_LOOK_S)
@@ -47,6 +55,7 @@ class Door:
         """The port of the replica's own server, on loopback."""
         self._secret = secret
         self._report = report
+        self._trace = trace
         self._is_closed = threading.Event()
         self._coming = threading.Semaphore(_AT_ONCE)
         self._is_wanted = threading.Event()
@@ -118,7 +127,9 @@ class Door:
             self._found.put(Dialled(source, f"127.0.0.1:{door.getsockname()[1]}"), timeout=TIMEOUT_S)
             accept(connection)
             inside, _ = door.accept()
+        self._trace(f"{source.host} has dialled")
         _join(connection, inside)
+        self._trace(f"the connection of {source.host} has ended")
 
 
 def _join(first: socket.socket, second: socket.socket) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +13,7 @@ import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
 from tailrace.limits import MIB
+from tailrace.log.identity import identity_of
 from tailrace.log.standing import standing_of
 from tailrace.message import Offset
 from tailrace.relay.applier import Source
@@ -19,13 +22,14 @@ from tailrace.relay.paper import Paper
 from tailrace.relay.watchdog import Watchdog
 from tailrace.topology.copied import CopiedLog, Spot
 from tailrace.topology.framing import Framing
-from tailrace.topology.matching import Meeting, meet
-from tailrace.topology.request import Call, Extent, Keep, Matched, Piece, Pull
+from tailrace.topology.matching import Meeting, Rollback, meet
+from tailrace.topology.request import Call, Extent, Keep, Leave, Matched, Piece, Pull
 from tailrace.topology.serving import ticket_of
 
 CONNECT_S: Final = 10.0
-_SYNC_BYTES: Final = 64 * MIB
-"""While much comes it is synced so often."""
+_GOODBYE_S: Final = 1.0
+_SYNC_BYTES: Final = 16 * MIB
+"""While much comes it is synced so often, beside what comes meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +62,22 @@ class Following:
         """What the source has."""
         return Extent.read(self._ask(Call.EXTENT, Paper()))
 
-    def meet(self, log: CopiedLog, extent: Extent, max_rollback: int) -> Meeting | None:
+    def meet(self, log: CopiedLog, extent: Extent, allowed: Rollback) -> Meeting | None:
         """Where the copy goes on; None when the source does not have that any more."""
+        if extent.log != identity_of(log.directory):
+            what = "the copy is of another log than the source's"
+            raise TailraceError("topology.other_log", what, hint="copy this one into a directory of its own")
         mine = standing_of(log.directory).generation
         if extent.generation < mine:
             what = f"the source is of generation {extent.generation}, this copy has seen generation {mine}"
             hint = "follow the log that was promoted; the source is to become a copy of it"
             raise TailraceError("topology.older", what, hint=hint)
-        return meet(log, extent, lambda asked: Matched.read(self._ask(Call.MATCH, asked)), max_rollback)
+        return meet(log, extent, lambda asked: Matched.read(self._ask(Call.MATCH, asked)), allowed)
+
+    def leave(self) -> None:
+        """The source need not wait to hear of this copy; it still keeps its log for it."""
+        with suppress(TailraceError):
+            ask(self._client, Call.LEAVE, Leave(name=self._name), self.source.token, _GOODBYE_S)
 
     def keep(self, offset: Offset) -> None:
         """The source keeps its log from here on."""
@@ -76,19 +88,29 @@ class Following:
         log.forget_rest()
         framing = Framing(log.spot, log.next_offset)
         unsynced = 0
-        for piece, raw in self._pieces(log.spot, extent.log, waits=waits):
+        for piece, raw in self._pieces(log.spot, extent, waits=waits):
             if raw:
                 log.copy(Offset(piece.base), framing.frames(Spot(Offset(piece.base), piece.position), raw))
                 unsynced += len(raw)
-            if unsynced >= _SYNC_BYTES or not piece.behind_bytes:
+            if not piece.behind_bytes:
                 log.sync()
+                unsynced = 0
+            elif unsynced >= _SYNC_BYTES:
+                log.sync_soon()
                 unsynced = 0
             yield Arrival(log.durable_offset, Offset(piece.next_offset), piece.behind_bytes, len(raw))
             if is_over():
                 return
 
-    def _pieces(self, spot: Spot, log_id: str, *, waits: bool) -> Iterator[tuple[Piece, bytes]]:
-        wish = Pull(name=self._name, log=log_id, base=spot.base, position=spot.position, waits=waits)
+    def _pieces(self, spot: Spot, extent: Extent, *, waits: bool) -> Iterator[tuple[Piece, bytes]]:
+        wish = Pull(
+            name=self._name,
+            log=extent.log,
+            edition=extent.edition,
+            base=spot.base,
+            position=spot.position,
+            waits=waits,
+        )
         with our_errors():
             reader = self._client.do_get(fl.Ticket(ticket_of(wish)), options(self.source.token))
             with Watchdog(reader.cancel, self._silence_s) as watchdog:
@@ -109,5 +131,9 @@ def _bytes_of(batch: Any) -> Any:
     if batch is None or not len(batch):
         return b""
     batch.validate(full=True)
-    value: pa.BinaryScalar = batch.column(0)[0]
-    return memoryview(value.as_buffer())
+    column: pa.BinaryArray = batch.column(0)
+    _, ends, data = column.buffers()  # a scalar would be a copy
+    if ends is None or data is None:
+        return b""
+    first, end = struct.unpack_from("=ii", ends, 4 * column.offset)
+    return memoryview(data)[first:end]

@@ -13,6 +13,7 @@ from tailrace.limits import HOLD_S
 from tailrace.node.conflict import Policies
 from tailrace.node.form import (
     FANOUT,
+    OwnTunables,
     PlacingForm,
     RetentionForm,
     SourceForm,
@@ -20,12 +21,14 @@ from tailrace.node.form import (
     TlsForm,
     Token,
     check_listen,
+    check_said_once,
     parts_of_store,
 )
 from tailrace.pipeline.names import name_problem
 from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem
 from tailrace.relay.address import PORT, Address
+from tailrace.topology.tunables import Value
 
 
 class ReverseForm(Options):
@@ -62,6 +65,17 @@ class ReplicateForm(Options):
     alarm_after: Annotated[int, Field(ge=1)] = 10
     """After so many rounds in which no source had what is needed, that is told as an alarm."""
 
+    def said_tunables(self) -> dict[str, Value]:
+        """What its keys say that is a tunable, too."""
+        values: dict[str, tuple[str, Value]] = {
+            "blocking": ("blocking_physrep", self.blocking),
+            "poll": ("physrep_pollms", 1000 * self.poll),
+            "keepalive": ("physrep_keepalive_freq_sec", self.keepalive),
+            "alarm_after": ("physrep_no_source_alarm_threshold", self.alarm_after),
+            "max_rollback": ("physrep_max_rollback", 0),  # its bytes count instead of segments
+        }
+        return {name: value for key, (name, value) in values.items() if key in self.model_fields_set}
+
 
 class ReplicaForm(Options):
     """What can be said about a replica."""
@@ -86,6 +100,8 @@ class ReplicaForm(Options):
     """How long its log is kept for copies after they were last heard of."""
     retention: RetentionForm | None = None
     """What is removed from its log; nothing when it is not said."""
+    tunables: OwnTunables = Field(default_factory=dict)
+    """Tunables of the topology that hold for this replica, whatever the registry says."""
     replicate_wait: Annotated[Seconds, Field(ge=0)] = 0.0
     """What comes is copied at once, and applied to the `store` so long after it was written."""
     physrep_ignore: tuple[str, ...] = ()
@@ -99,7 +115,15 @@ class ReplicaForm(Options):
             raise ValueError("replicate_from: two sources have the same name")
         if why := name_problem(self.node, "node"):
             raise ValueError(f"node: {why}")
+        check_said_once(self.tunables, self.said_tunables())
         return self
+
+    def said_tunables(self) -> dict[str, Value]:
+        """What keys of their own say that is a tunable, too."""
+        found = self.replicate_from.said_tunables()
+        if "fanout" in self.model_fields_set:
+            found["physrep_fanout"] = self.fanout
+        return found if self.retention is None else found | self.retention.said_tunables()
 
 
 @dataclass(frozen=True, slots=True)

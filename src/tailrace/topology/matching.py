@@ -27,26 +27,48 @@ class Meeting(NamedTuple):
     """So much of the copy is not the source's."""
 
 
-def meet(log: CopiedLog, source: Extent, ask: Callable[[Match], Matched], max_rollback: int) -> Meeting | None:
+class Rollback(NamedTuple):
+    """How much of a copy may be thrown away because a source has others; 0 is no limit."""
+
+    bytes_max: int = 0
+    segments_max: int = 0
+    """So many segments it may go back."""
+
+    def check(self, lost_bytes: int, segments: int) -> None:
+        """Raise when it is too much."""
+        if self.bytes_max and lost_bytes > self.bytes_max:
+            much = f"{self.bytes_max} bytes"
+        elif self.segments_max and segments > self.segments_max:
+            much = f"{self.segments_max} segments"
+        else:
+            return
+        what = f"more than {much} of this copy are not what the source has there"
+        hint = "follow another source, raise physrep_max_rollback, or copy everything anew"
+        raise TailraceError("topology.rollback", what, hint=hint)
+
+
+ANY: Final = Rollback()
+
+
+def meet(log: CopiedLog, source: Extent, ask: Callable[[Match], Matched], allowed: Rollback) -> Meeting | None:
     """Where the copy and the source are the same for the last time; None when the source does not have that any more.
-    Raises when more of the copy than `max_rollback` bytes would be lost; 0 is no limit."""
+    Raises when more of the copy would be lost than is allowed."""
     lost = 0
+    bases = list_segments(log.directory)
     look = _FIRST_LOOK
     frames = _group_ends(log)
     while some := list(islice(frames, look)):
         digests = ask(Match(places=[_place(base, frame) for base, frame, _ in some])).digests
         for (base, frame, digest), theirs in zip(some, digests, strict=False):
+            allowed.check(lost, segments=len(bases) - 1 - bases.index(base))
             if digest == theirs:
                 return Meeting(Spot(base, frame.end), frame.head.end, lost)
             lost = _bytes_behind(log, Spot(base, frame.position))
-            if max_rollback and lost > max_rollback:
-                what = f"more than {max_rollback} bytes of this copy are not what the source has there"
-                hint = "follow another source, raise physrep_max_rollback, or copy everything anew"
-                raise TailraceError("topology.rollback", what, hint=hint)
             if base < source.first:
                 return None
         look = min(look * _GROWTH, MATCHES_MAX)
-    first = list_segments(log.directory)[0]
+    first = bases[0]
+    allowed.check(lost, segments=len(bases) - 1)
     return Meeting(Spot(first, 0), first, lost) if first == source.first else None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from tailrace.log.watch import Watch
 from tailrace.message import Offset
 from tailrace.relay.flight import SILENCE
 from tailrace.relay.holds import REPLICA, Holds
-from tailrace.topology.request import Extent, Keep, Match, Matched, Piece, Pull
+from tailrace.topology.request import Extent, Keep, Leave, Match, Matched, Piece, Pull
 
 PIECE_BYTES: Final = 2 * MIB
 
@@ -43,7 +44,14 @@ class Pulling:
     """Serves one log directory. Threads may share it."""
 
     def __init__(
-        self, directory: str, holds: Holds, *, fanout: Callable[[], int], beat_s: float, hold: Hold | None = None
+        self,
+        directory: str,
+        holds: Holds,
+        *,
+        fanout: Callable[[], int],
+        beat_s: float,
+        hold: Hold | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`fanout` says how many may copy at the same time; at least every `beat_s` each hears of it. `hold` says how
         much of the log is kept for one."""
@@ -53,11 +61,15 @@ class Pulling:
         self._consumers = Consumers(directory)
         self._fanout = fanout
         self._beat_s = beat_s
+        self._clock = clock
         self._turn = threading.Lock()
         self._pulling: dict[str, int] = {}
         """By the copy's name: which of its connections is the last, while it lasts."""
         self._left_s: dict[str, float] = {}
         """When copies were last heard of that pull now and then."""
+        self._heard_s: dict[str, float] = {}
+        """When each copy last asked for something."""
+        self._run: Final = secrets.token_hex(8)
         self.sent_bytes = 0
 
     @property
@@ -65,6 +77,17 @@ class Pulling:
         """Who copies, now or again and again."""
         with self._turn:
             return sorted(self._present())
+
+    def heard(self) -> dict[str, float]:
+        """By the name of each copy that is served: how many seconds ago it was heard of. After a restart only of those
+        that came again."""
+        kept = set[str]()
+        with suppress(FileNotFoundError):  # a copy that is thrown away serves nobody
+            kept = {name.removeprefix(REPLICA) for name in self._consumers.names() if name.startswith(REPLICA)}
+        now_s = self._clock()
+        with self._turn:
+            self._heard_s = {name: at_s for name, at_s in self._heard_s.items() if name in kept}
+            return {name: now_s - at_s for name, at_s in self._heard_s.items()}
 
     def extent(self) -> Extent:
         view = LogView(self._directory)
@@ -76,6 +99,7 @@ class Pulling:
             base=head.base,
             position=head.durable,
             next_offset=head.next_offset,
+            edition=self._edition(),
         )
 
     def match(self, request: Match) -> Matched:
@@ -85,6 +109,7 @@ class Pulling:
     def keep(self, request: Keep) -> None:
         """Hold the log from an offset on. Only forward: what was let go may be gone."""
         name = REPLICA + request.name
+        self._hear(request.name)
         if name not in self._consumers.names() or self._consumers.get(name).state is State.INVALIDATED:
             end = LogView(self._directory).head().next_offset
             self._holds.keep(name, Offset(max(min(request.offset, end), list_segments(self._directory)[0])))
@@ -95,6 +120,11 @@ class Pulling:
         with suppress(TailraceError), ConsumerSession(self._consumers, name) as session:  # else the next time
             if request.offset > session.resume_offset:
                 session.commit(request.offset - 1)
+
+    def leave(self, request: Leave) -> None:
+        """It is not expected any more, though its log is kept for a while: it may come back."""
+        with self._turn:
+            self._heard_s.pop(request.name, None)
 
     def pull(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
         """The bytes from a place on; whoever asks again under the same name takes over."""
@@ -116,8 +146,13 @@ class Pulling:
             if others >= self._fanout():
                 what = f"{others} others copy this log already, as many as it serves"
                 raise TailraceError("topology.full", what, hint="copy one of the copies")
+            self._heard_s[name] = self._clock()
             self._pulling[name] = self._pulling.get(name, 0) + 1
             return self._pulling[name]
+
+    def _hear(self, name: str) -> None:
+        with self._turn:
+            self._heard_s[name] = self._clock()
 
     def _present(self) -> set[str]:
         since_s = time.monotonic() - SILENCE * self._beat_s
@@ -138,12 +173,14 @@ class Pulling:
                         raise _beyond(base, position)
                     for begin in range(position, limit, PIECE_BYTES):
                         raw = segment.bytes_at(begin, min(PIECE_BYTES, limit - begin))
+                        self._check_edition(request)
                         position = begin + len(raw)
                         self.sent_bytes += len(raw)
                         told_s = time.monotonic()
                         yield Bytes(self._piece(base, begin, head, generation, limit - position), raw)
                         if is_over():
                             return
+                self._check_edition(request)
                 following = view.base_after(base) if base < head.base else None
                 if following is not None:
                     base, position = following, 0
@@ -154,6 +191,17 @@ class Pulling:
                 if not request.waits:
                     return
                 watch.wait(max(0.0, told_s + self._beat_s - time.monotonic()))
+
+    def _edition(self) -> str:
+        """A server that begins anew may serve what somebody has put there meanwhile."""
+        return self._run + standing_of(self._directory).edition
+
+    def _check_edition(self, request: Pull) -> None:
+        """After bytes were read, before they are given away: a cut is told before anything is written in its place."""
+        if request.edition != self._edition():
+            raise TailraceError(
+                "topology.mismatch", "the log may have been cut since it was matched", hint="it is matched again"
+            )
 
     def _piece(self, base: int, position: int, head: LogHead, generation: int, rest: int) -> Piece:
         behind = rest

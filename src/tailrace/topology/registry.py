@@ -6,6 +6,8 @@ most once a second.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import threading
 import time
@@ -15,18 +17,20 @@ from dataclasses import replace
 from typing import Final
 
 from tailrace.errors import TailraceError
-from tailrace.topology.answers import Answer, Confirmed, Move, Needed, Offer, Refusal, Row
+from tailrace.topology.answers import Answer, Confirmed, Move, Needed, Offer, Refusal, Row, Tuning
 from tailrace.topology.limits import Limits
 from tailrace.topology.member import UNKNOWN, Member, Report, State
 from tailrace.topology.placement import Placement
 from tailrace.topology.rebalancing import propose_move, propose_move_of
 from tailrace.topology.site import Site
 from tailrace.topology.storage import Record, Storage
-from tailrace.topology.tunables import Tunable, Tunables, Value
+from tailrace.topology.tunables import Tunable, Tunables, Value, find
 
 REPORTS_FLUSH_S: Final = 1.0
 """How long a report may wait before it is kept."""
 FANOUT_MAX: Final = 100_000
+_FANOUT: Final = "physrep_fanout"
+_VERSION_CHARS: Final = 16
 SITES_MAX: Final = 1000
 """Nodes that one call names."""
 
@@ -50,6 +54,8 @@ class Registry:
         for replica, source in kept.rules:
             self._placement.rules.add(replica, source)
         self._balanced: dict[str, float] = {}
+        self._versions: dict[int, str] = {}
+        """By fan-out: what tells one set of values from another."""
         self._rebalance_s = self._tunables.seconds("physrep_rebalance_interval")
         self._flushed = clock()
         self._restore(kept.records)
@@ -83,7 +89,8 @@ class Registry:
     def keepalive(self, site: Site, report: Report) -> Answer:
         """The node lives and is so far."""
         with self._call() as now:
-            answer = self._placement.keepalive(site, report, now)
+            version = self._version(site.database)
+            answer = replace(self._placement.keepalive(site, report, now), tunables_version=version)
             if not answer.is_known or now - self._balanced.get(site.database, -math.inf) < self._rebalance_s:
                 return answer
             move = propose_move_of(self._placement, self._placement.members[site], now)
@@ -161,6 +168,11 @@ class Registry:
         with self._lock:
             return list(self._tunables)
 
+    def tuning(self, database: str = "") -> Tuning:
+        """What holds for the nodes of one log."""
+        with self._lock:
+            return Tuning(self._version(database), self._settings(database))
+
     def tunable(self, name: str) -> Value:
         """The value of one."""
         with self._lock:
@@ -172,9 +184,17 @@ class Registry:
             value = Tunables().set(name, text)
             self._storage.set_tunable(name, text)
             self._tunables.set(name, text)
+            self._versions.clear()
             self._placement.set_limits(Limits.of(self._tunables))
             self._rebalance_s = self._tunables.seconds("physrep_rebalance_interval")
             return value
+
+    def set_tunable_of(self, database: str, name: str, text: str) -> None:
+        """Change one for one log, for good; no text takes that back. Only the fan-out can be another for one log."""
+        if find(name).name != _FANOUT:
+            what = f"{name} is the same for all logs"
+            raise TailraceError("input.invalid", what, hint=f"change it for all; only {_FANOUT} can differ")
+        self.override_fanout(database, int(Tunables().set(name, text)) if text else None)
 
     def override_fanout(self, database: str, fanout: int | None) -> None:
         """Another fan-out for one log, for good; None takes that back."""
@@ -196,6 +216,18 @@ class Registry:
                 self._flush(self._clock())
             finally:
                 self._storage.close()
+
+    def _settings(self, database: str) -> dict[str, str]:
+        values = {tunable.name: tunable.show(value) for tunable, value in self._tunables}
+        return {**values, _FANOUT: str(self._placement.fanout(database))}
+
+    def _version(self, database: str) -> str:
+        """Logs differ in nothing but their fan-out, so there are as many versions as there are fan-outs."""
+        fanout = self._placement.fanout(database)
+        if fanout not in self._versions:
+            told = json.dumps(self._settings(database), sort_keys=True).encode()
+            self._versions[fanout] = hashlib.sha256(told).hexdigest()[:_VERSION_CHARS]
+        return self._versions[fanout]
 
     @contextmanager
     def _call(self) -> Iterator[float]:

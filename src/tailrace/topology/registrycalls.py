@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from tailrace.relay.paper import Paper
-from tailrace.topology.answers import Answer, Candidate, Confirmed, Move, Offer, Refusal, Row
+from tailrace.topology.answers import Answer, Candidate, Confirmed, Move, Offer, Refusal, Row, Tuning
 from tailrace.topology.member import Report, State
 from tailrace.topology.registry import SITES_MAX
 from tailrace.topology.site import Site
@@ -150,6 +150,12 @@ class Rows(FullPaper):
     rows: Annotated[list[Row], Field(max_length=ROWS_MAX)]
 
 
+class OfLog(Paper):
+    """All tunables are asked for, as they hold for a log."""
+
+    database: Name | None = None
+
+
 class Setting(Paper):
     """A tunable and its value as text."""
 
@@ -157,7 +163,22 @@ class Setting(Paper):
     text: Annotated[str, Field(max_length=1000)]
 
 
+class SetTunable(Setting):
+    """A tunable is to be changed: for all, or for one log."""
+
+    database: Name | None = None
+
+
 class Settings(Paper):
     """All of them."""
 
+    version: Annotated[str, Field(max_length=64)]
     settings: Annotated[list[Setting], Field(max_length=1000)]
+
+    @classmethod
+    def of(cls, found: Tuning) -> Settings:
+        said = [Setting(name=name, text=text) for name, text in found.values.items()]
+        return cls(version=found.version, settings=said)
+
+    def tuning(self) -> Tuning:
+        return Tuning(self.version, {setting.name: setting.text for setting in self.settings})

@@ -9,7 +9,7 @@ from typing import Final
 from tailrace.relay.applier import Source
 from tailrace.relay.flight import ask
 from tailrace.relay.paper import Paper
-from tailrace.topology.answers import Answer, Confirmed, Move, Refusal, Row
+from tailrace.topology.answers import Answer, Confirmed, Move, Refusal, Row, Tuning
 from tailrace.topology.member import Report, State
 from tailrace.topology.registrycalls import (
     Call,
@@ -18,13 +18,14 @@ from tailrace.topology.registrycalls import (
     Kept,
     Moved,
     Offered,
+    OfLog,
     One,
     RegisterReplicant,
     ResetNodes,
     Rows,
     Rule,
-    Setting,
     Settings,
+    SetTunable,
     Some,
     Updated,
     UpdateRegistry,
@@ -81,13 +82,12 @@ class RegistryClient:
     def rebalance(self, database: str) -> Move | None:
         return Moved.read(self._one(Call.REBALANCE, Database(database=database))).move
 
-    def tunables(self) -> dict[str, str]:
-        """By name: the value as text."""
-        found = Settings.read(self._one(Call.TUNABLES, Paper()))
-        return {setting.name: setting.text for setting in found.settings}
+    def tuning(self, database: str = "") -> Tuning:
+        return Settings.read(self._one(Call.TUNABLES, OfLog(database=database or None))).tuning()
 
-    def set_tunable(self, name: str, text: str) -> None:
-        self._ask(Call.SET_TUNABLE, Setting(name=name, text=text))
+    def set_tunable(self, name: str, text: str, database: str = "") -> None:
+        """For all, or for one log."""
+        self._ask(Call.SET_TUNABLE, SetTunable(name=name, text=text, database=database or None))
 
     def _one(self, call: Call, paper: Paper) -> bytes:
         (answer,) = self._ask(call, paper)

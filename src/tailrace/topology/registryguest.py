@@ -19,13 +19,14 @@ from tailrace.topology.registrycalls import (
     Kept,
     Moved,
     Offered,
+    OfLog,
     One,
     RegisterReplicant,
     ResetNodes,
     Rows,
     Rule,
-    Setting,
     Settings,
+    SetTunable,
     Some,
     Updated,
     UpdateRegistry,
@@ -129,13 +130,16 @@ def _rebalance(registry: Registry, said: bytes) -> _Answers:
     yield Moved(move=registry.rebalance(Database.read(said).database))
 
 
-def _tunables(registry: Registry, _said: bytes) -> _Answers:
-    yield Settings(settings=[Setting(name=each.name, text=each.show(value)) for each, value in registry.tunables()])
+def _tunables(registry: Registry, said: bytes) -> _Answers:
+    yield Settings.of(registry.tuning(OfLog.read(said).database or ""))
 
 
 def _set_tunable(registry: Registry, said: bytes) -> _Answers:
-    asked = Setting.read(said)
-    registry.set_tunable(asked.name, asked.text)
+    asked = SetTunable.read(said)
+    if asked.database is None:
+        registry.set_tunable(asked.name, asked.text)
+    else:
+        registry.set_tunable_of(asked.database, asked.name, asked.text)
     yield from ()
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 from tailrace.errors import TailraceError
@@ -24,12 +25,15 @@ from tailrace.message import Offset
 from tailrace.relay.applier import Source
 from tailrace.topology.copied import CopiedLog, is_begun
 from tailrace.topology.following import Arrival, Following
+from tailrace.topology.matching import ANY, Meeting, Rollback
 from tailrace.topology.request import Extent
 
 _AGAIN_S: Final = 1.0
 _GONE: Final = "topology.gone"
 _LACKING: Final = (_GONE, "topology.older", "topology.rollback")
 """Errors of sources that answer and do not have what is needed next."""
+_INVALID: Final = ("topology.diverged", "topology.rollback", "topology.other_log")
+"""Errors of sources whose log does not continue the copy."""
 
 
 class State(StrEnum):
@@ -56,12 +60,13 @@ class Settings:
     waits: bool = True
     """Whether sources send what comes; otherwise they are asked every `poll_s`."""
     poll_s: float = 0.05
-    max_rollback: int = 0
-    """So many bytes of the copy may be thrown away because a source has others; 0 is no limit."""
+    max_rollback: Rollback = ANY
     alarm_after: int = 10
     """After so many rounds in which no source had what is needed, that is told."""
     may_recopy: bool = False
     """Whether everything is copied anew then."""
+    ends_when_invalid: bool = False
+    """Whether it ends when a source's log does not continue the copy, instead of going back to where they are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,10 @@ class Replica:
         self._log: CopiedLog | None = None
         self._misses = 0
         self._is_paused = threading.Event()
+        self.failure: TailraceError | None = None
+        """Why it has ended by itself."""
+        self.trace: Callable[[str], None] = lambda _: None
+        """Told more than people usually want to know."""
         self.connected: Callable[[Source], None] = lambda _: None
         """Told which source is followed now; may refuse."""
         self.failed: Callable[[Source], None] = lambda _: None
@@ -121,7 +130,7 @@ class Replica:
             while not self._stopping.is_set():
                 self._changing.clear()
                 if self._is_paused.is_set():
-                    self._tell(state=State.STOPPED, source=None)
+                    self._tell(state=State.STOPPED, source=None, behind_bytes=None)
                 else:
                     self._round()
                 self._stopping.wait(_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311  not all at once
@@ -152,6 +161,9 @@ class Replica:
             error = self._try(source)
             if error is None:
                 return
+            if error.code in _INVALID and self.settings.ends_when_invalid:
+                self._fail(error)
+                return
             self._tell(state=State.CONNECT, error=error)
             self._report(f"source {source.name}: {error}")
             errors.append(error)
@@ -169,6 +181,11 @@ class Replica:
             what = f"copying failed: {type(error).__name__}: {error}"
             return TailraceError("relay.failed", what, hint="it is tried again; please report it")
         return None
+
+    def _fail(self, error: TailraceError) -> None:
+        self._tell(error=error)
+        self.failure = error
+        self._stopping.set()
 
     def _miss(self, *, may_recopy: bool) -> None:
         """No source has what is needed next. Only where it is gone everywhere a new copy helps: one that is of an older
@@ -202,13 +219,16 @@ class Replica:
                 self._log = CopiedLog.open(self.directory)
             log = self._log
             self._tell(state=State.MATCH, next_offset=log.durable_offset)
-            following.keep(log.durable_offset)
+            following.keep(self._needed(log))
             log.forget_rest()
+            self.trace(f"{source.name} has {extent.first} to {extent.next_offset}, this copy {log.next_offset}")
             meeting = following.meet(log, extent, settings.max_rollback)
             if meeting is None:
                 what = f"the source begins at offset {extent.first}, and this copy goes on at {log.next_offset}"
                 raise TailraceError("topology.gone", what, hint="follow another source, or copy everything anew")
             if meeting.spot != log.spot:
+                if settings.ends_when_invalid:
+                    raise _diverged(source, meeting)
                 with self.cutting(meeting.next_offset):
                     aside = log.cut(meeting.spot)
                 thrown = self.progress.thrown_bytes + meeting.rollback_bytes
@@ -218,20 +238,38 @@ class Replica:
             log.rise(extent.generation)
             self._misses = 0
             self._tell(state=State.COPY)
+            self.trace(f"{source.name} is followed from offset {log.next_offset} on")
             self._pull(following, log, extent)
+            self.trace(f"{source.name} is followed no more, at offset {log.next_offset}")
+            if self._is_over():
+                following.leave()
 
     def _pull(self, following: Following, log: CopiedLog, extent: Extent) -> None:
         kept_s = time.monotonic()
         while not self._is_over():
-            for arrival in following.pull(log, extent, waits=self.settings.waits, is_over=self._is_over):
+            waits = self.settings.waits
+            for arrival in following.pull(log, extent, waits=waits, is_over=partial(self._is_pull_over, waits)):
                 self._note(arrival)
                 if time.monotonic() - kept_s >= self.settings.keep_s:
                     kept_s = time.monotonic()
-                    floor = self.floor()
-                    following.keep(log.durable_offset if floor is None else min(floor, log.durable_offset))
-            if self.settings.waits:
-                return
-            self._stopping.wait(self.settings.poll_s)
+                    following.keep(self._needed(log))
+            if waits and self.settings.waits:
+                return  # the source ended it
+            self._wait_to_poll()
+
+    def _is_pull_over(self, waits: bool) -> bool:
+        return self._is_over() or self.settings.waits is not waits
+
+    def _wait_to_poll(self) -> None:
+        """In steps, since all of it may change meanwhile."""
+        begun_s = time.monotonic()
+        while (rest_s := begun_s + self.settings.poll_s - time.monotonic()) > 0 and not self._is_over():
+            self._stopping.wait(min(rest_s, _AGAIN_S))
+
+    def _needed(self, log: CopiedLog) -> Offset:
+        """The lowest offset that this copy and those of it still need."""
+        floor = self.floor()
+        return log.durable_offset if floor is None else min(floor, log.durable_offset)
 
     def _note(self, arrival: Arrival) -> None:
         state = State.COPY if arrival.behind_bytes else State.FOLLOW
@@ -249,3 +287,9 @@ class Replica:
 
     def _tell(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)
+
+
+def _diverged(source: Source, meeting: Meeting) -> TailraceError:
+    what = f"{source.name} has another log than this copy from offset {meeting.next_offset} on"
+    hint = "turn physrep_exit_on_invalid_logstream off to go back to there, or follow another source"
+    return TailraceError("topology.diverged", f"{what}, which are {meeting.rollback_bytes} bytes", hint=hint)

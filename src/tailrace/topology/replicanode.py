@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Final, Self
@@ -23,10 +23,13 @@ from tailrace.node.retaining import remove_unneeded
 from tailrace.relay.applier import Source
 from tailrace.relay.holds import REPLICA, Holds
 from tailrace.topology.applynow import asked
+from tailrace.topology.candidates import Candidates
 from tailrace.topology.copied import is_begun
 from tailrace.topology.door import Dialled, Door
 from tailrace.topology.form import ReplicaForm, ReplicaSpec
 from tailrace.topology.hung import Standstill
+from tailrace.topology.knobs import Knobs, shown
+from tailrace.topology.matching import Rollback
 from tailrace.topology.member import UNKNOWN, Report
 from tailrace.topology.placing import Placing
 from tailrace.topology.pulling import Pulling
@@ -35,6 +38,8 @@ from tailrace.topology.replica import Replica, Settings, State
 from tailrace.topology.replicastore import ReplicaStore
 from tailrace.topology.serving import GuestServer, LogGuest
 from tailrace.topology.site import Site
+from tailrace.topology.slow import Slow
+from tailrace.topology.tunables import Value
 
 _TEND_S: Final = 1.0
 _DIALLED_S: Final = 5.0
@@ -42,10 +47,6 @@ _DIALLED_S: Final = 5.0
 _STORE_S: Final = 0.1
 """How often it is looked whether there is something to apply."""
 _STORE_AGAIN_S: Final = 1.0
-HUNG_CHECK_S: Final = 10.0
-"""How often it is looked whether the replica hangs."""
-HUNG_S: Final = 60.0
-"""A replica that gets nowhere for so long hangs."""
 _OWN: Final = "_copy"
 """The consumer that says up to where the copy itself is; with it retention knows what nobody needs."""
 
@@ -64,6 +65,10 @@ class ReplicaNode:
         self._retained_s = time.monotonic()
         self._placing: Placing | None = None
         self._door: Door | None = None
+        every = {} if form.retention is None else {"physrep_check_minlog_freq_sec": form.retention.every}
+        self.knobs = Knobs({**form.said_tunables(), **form.tunables}, every)
+        """What can be changed while it runs."""
+        self._candidates = Candidates(self.knobs)
         self.store: ReplicaStore | None = None
         self.alarms: list[str] = []
         """What an operator should look at."""
@@ -76,15 +81,21 @@ class ReplicaNode:
         os.makedirs(form.data, exist_ok=True)
         with ExitStack() as opening:
             self._sources = [source_of(said) for said in form.replicate_from.sources]
-            self.replica = Replica(self._directory, form.node, self._choose, _settings(form), self._tell_once)
+            self.replica = Replica(
+                self._directory, form.node, self._choose, settings_of(form, self.knobs), self._tell_once
+            )
+            self.replica.trace = self.knobs.tracing("physrep_debug", self._report)
+            self.replica.failed = self._candidates.failed
+            self.knobs.turned = self._be_tuned
             self._holds = Holds(Consumers(self._directory), form.hold)
             self.pulling = Pulling(
                 self._directory,
                 self._holds,
-                fanout=lambda: form.fanout,
+                fanout=lambda: self.knobs.number("physrep_fanout"),
                 beat_s=form.heartbeat,
                 hold=None if form.retention is None else form.retention.hold(),
             )
+            self.slow = Slow(self.pulling.heard, self.knobs, self._report)
             self.replica.floor = self._floor
             self._server = self._serve(form, opening)
             if form.replicate_from.registry is not None:
@@ -92,6 +103,7 @@ class ReplicaNode:
             if self._spec.store is not None:
                 self._keep_store(self._spec.store, opening)
             self._run(self._tend, opening)
+            self._run(lambda: self.slow.run(self._stopping), opening)
             self._run(self.replica.run, opening)
             opening.callback(self.replica.stop)
             self._closing = opening.pop_all()
@@ -126,6 +138,7 @@ class ReplicaNode:
             "thrown_bytes": progress.thrown_bytes,
             "sent_bytes": self.pulling.sent_bytes,
             "copies": self.pulling.copies,
+            "slow": self.slow.copies,
             "alarms": self.alarms,
             "store": None if self.store is None else _told(self.store),
         }
@@ -134,7 +147,13 @@ class ReplicaNode:
         """Its log, for those who copy it; behind the door where it waits to be dialled, if it does."""
         reverse, listen = form.replicate_from.reverse, form.listen
         if reverse is not None:
-            door = self._door = Door(listen, reverse.database, reverse.secret.get_secret_value(), self._tell_once)
+            door = self._door = Door(
+                listen,
+                reverse.database,
+                reverse.secret.get_secret_value(),
+                self._tell_once,
+                self.knobs.tracing("revsql_debug", self._report),
+            )
             opening.enter_context(door)
             listen = "127.0.0.1:0"
         server = GuestServer([LogGuest(self.pulling)], **server_options(listen, form.tokens, form.tls))
@@ -148,7 +167,7 @@ class ReplicaNode:
         if self._door is not None and reverse is not None and (self._placing is None or self._placing.must_wait()):
             found = self._door.dialled(_DIALLED_S)
             return [] if found is None else [self._through(found, reverse.secret.get_secret_value())]
-        return self._sources if self._placing is None else self._placing.sources()
+        return self._candidates.now(self._sources if self._placing is None else self._placing.sources())
 
     def _through(self, found: Dialled, secret: str) -> Source:
         """A source that has dialled."""
@@ -174,12 +193,23 @@ class ReplicaNode:
             {Site(said.database, each.address): source_of(each) for each in self._form.replicate_from.sources},
             lambda site: replace(first, name=site.host, location=f"{first.location.partition('://')[0]}://{site.host}"),
             self._report_of,
+            self.knobs,
             self._tell_once,
+            replica.trace,
         )
-        replica.connected, replica.failed = placing.connected, placing.failed
+        replica.connected, replica.failed = placing.connected, self._failed
         opening.callback(placing.leave)
-        every_s = self._form.replicate_from.keepalive
-        self._run(lambda: placing.tend(replica, self._stopping, every_s), opening)
+        placing.hear()
+        self._run(lambda: placing.tend(replica, self._stopping), opening)
+
+    def _failed(self, source: Source) -> None:
+        self._candidates.failed(source)
+        if self._placing is not None:
+            self._placing.failed(source)
+
+    def _be_tuned(self, values: Mapping[str, Value]) -> None:
+        self._report(f"set by the registry: {shown(values)}")
+        self.replica.settings = settings_of(self._form, self.knobs)
 
     def _report_of(self) -> Report:
         """How far this replica is, as the registry is told."""
@@ -223,7 +253,8 @@ class ReplicaNode:
 
     def _retain(self) -> None:
         said = self._form.retention
-        if said is None or time.monotonic() - self._retained_s < said.every:
+        every_s = self.knobs.seconds("physrep_check_minlog_freq_sec")
+        if said is None or time.monotonic() - self._retained_s < every_s:
             return
         self._retained_s = time.monotonic()
         consumers = Consumers(self._directory)
@@ -280,12 +311,13 @@ class ReplicaNode:
             self._heard_s = max(self._heard_s, progress.heard_s)
         if progress.state is State.STOPPED:
             self._heard_s = time.monotonic()
-        if time.monotonic() - self._watched_s < HUNG_CHECK_S:
+        if time.monotonic() - self._watched_s < self.knobs.seconds("physrep_hung_replicant_check_freq_sec"):
             return
         self._watched_s = time.monotonic()
-        found = [self._copying.alarm(HUNG_S), self._applying.alarm(HUNG_S)]
-        if time.monotonic() - self._heard_s > HUNG_S:
-            found.append(f"no source was heard of for more than {HUNG_S:g} s")
+        hung_s = self.knobs.seconds("physrep_hung_replicant_threshold")
+        found = [self._copying.alarm(hung_s), self._applying.alarm(hung_s)]
+        if time.monotonic() - self._heard_s > hung_s:
+            found.append(f"no source was heard of for more than {hung_s:g} s")
         alarms = [each for each in found if each is not None]
         for each in alarms:
             if each not in self.alarms:
@@ -310,14 +342,16 @@ def _told(store: ReplicaStore) -> dict[str, Any]:
     }
 
 
-def _settings(form: ReplicaForm) -> Settings:
+def settings_of(form: ReplicaForm, knobs: Knobs) -> Settings:
+    """How a replica behaves now."""
     said = form.replicate_from
     return Settings(
         beat_s=form.heartbeat,
-        keep_s=said.keepalive,
-        waits=said.blocking,
-        poll_s=said.poll,
-        max_rollback=said.max_rollback,
-        alarm_after=said.alarm_after,
+        keep_s=knobs.seconds("physrep_keepalive_freq_sec"),
+        waits=knobs.is_on("blocking_physrep"),
+        poll_s=knobs.seconds("physrep_pollms") / 1000,
+        max_rollback=Rollback(said.max_rollback, knobs.number("physrep_max_rollback")),
+        alarm_after=knobs.number("physrep_no_source_alarm_threshold"),
         may_recopy=said.resync,
+        ends_when_invalid=knobs.is_on("physrep_exit_on_invalid_logstream"),
     )

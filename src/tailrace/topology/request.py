@@ -15,6 +15,8 @@ MATCHES_MAX: Final = 1000
 
 LogId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Number = Annotated[int, Field(ge=0, le=U64_MAX)]
+Edition = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
+"""Another one as soon as bytes that were given away may have been replaced."""
 CopyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 """Under which a source keeps its log for a copy."""
 
@@ -25,6 +27,7 @@ class Call(StrEnum):
     EXTENT = "extent"
     MATCH = "match"
     KEEP = "keep"
+    LEAVE = "leave"
 
 
 class Extent(Paper):
@@ -39,6 +42,7 @@ class Extent(Paper):
     position: Number
     """The bytes of the newest segment."""
     next_offset: Number
+    edition: Edition
 
 
 class Place(Paper):
@@ -68,11 +72,19 @@ class Keep(Paper):
     offset: Number
 
 
+class Leave(Paper):
+    """A copy goes elsewhere or ends, by its own wish."""
+
+    name: CopyName
+
+
 class Pull(Paper):
     """The bytes from a place on are wanted."""
 
     name: CopyName
     log: LogId
+    edition: Edition
+    """In which the copy was matched."""
     base: Number
     position: Number
     waits: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +14,7 @@ from tailrace.errors import TailraceError
 from tailrace.relay.flight import WhoAsks, caller, told
 from tailrace.relay.guest import Guest
 from tailrace.topology.pulling import Pulling
-from tailrace.topology.request import Call, Keep, Match, Pull
+from tailrace.topology.request import Call, Keep, Leave, Match, Pull
 
 SCHEMA: Final = pa.schema([pa.field("bytes", pa.binary(), nullable=False)])
 _NOTHING: Final = pa.RecordBatch.from_arrays([pa.array([], pa.binary())], schema=SCHEMA)
@@ -41,6 +42,8 @@ class LogGuest:
                 yield self._pulling.match(Match.read(said)).packed()
             case Call.KEEP:
                 self._pulling.keep(Keep.read(said))
+            case Call.LEAVE:
+                self._pulling.leave(Leave.read(said))
 
     def opened(self, ticket: bytes, is_over: Callable[[], bool]) -> tuple[pa.Schema, Iterator[Any]] | None:
         if not ticket.startswith(_TICKET):
@@ -50,10 +53,31 @@ class LogGuest:
     def _rows(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Any]:
         with told():
             for found in self._pulling.pull(request, is_over):
-                batch = _NOTHING
-                if found.raw:
-                    batch = pa.RecordBatch.from_arrays([pa.array([found.raw], pa.binary())], schema=SCHEMA)
-                yield batch, pa.py_buffer(found.piece.packed())
+                yield _row(found.raw) if found.raw else _NOTHING, pa.py_buffer(found.piece.packed())
+
+
+def _row(raw: bytes) -> Any:
+    """The bytes themselves, not a copy of them."""
+    ends = pa.py_buffer(struct.pack("=ii", 0, len(raw)))
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(raw)])
+    return pa.RecordBatch.from_arrays([column], schema=SCHEMA)
+
+
+class TracedGuest:
+    """Another guest, and a line for everything that is asked of it."""
+
+    def __init__(self, guest: Guest, trace: Callable[[str], None]) -> None:
+        self.calls = guest.calls
+        self._guest = guest
+        self._trace = trace
+
+    def answered(self, peer: str, call: str, said: bytes) -> Iterator[bytes]:
+        self._trace(f"{peer} asks: {call} {said.decode(errors='replace')}")
+        return self._guest.answered(peer, call, said)
+
+    def opened(self, ticket: bytes, is_over: Callable[[], bool]) -> tuple[pa.Schema, Iterator[Any]] | None:
+        self._trace(f"asked for: {ticket.decode(errors='replace')}")
+        return self._guest.opened(ticket, is_over)
 
 
 class GuestServer(fl.FlightServerBase):

@@ -1,0 +1,62 @@
+"""Backlog: what is in the log for one destination and has not been acknowledged, counted exactly."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from tailrace.queues.tags import Tags
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What is still to be sent."""
+
+    entries: int = 0
+    bytes: int = 0
+    oldest_us: int | None = None
+    """When the oldest of it was sent off by its client."""
+
+
+@dataclass(slots=True)
+class _Frame:
+    end: int
+    entries: int
+    bytes: int
+    at_us: int
+
+
+class Backlog:
+    """Of one tag and one client. Frames are looked at once, by their heads."""
+
+    def __init__(self, tags: Tags, tag: str, client: str, start: int) -> None:
+        self._tags = tags
+        self._tag = tag
+        self._client = client
+        self._counted = start
+        self._frames: deque[_Frame] = deque()
+        self._entries = 0
+        self._bytes = 0
+        self._turn = threading.Lock()
+
+    def count(self, acknowledged: int) -> Remaining:
+        """What remains when everything before a place is acknowledged."""
+        with self._turn:
+            self._look()
+            while self._frames and self._frames[0].end <= acknowledged:
+                passed = self._frames.popleft()
+                self._entries -= passed.entries
+                self._bytes -= passed.bytes
+            oldest_us = self._frames[0].at_us if self._frames else None
+            return Remaining(self._entries, self._bytes, oldest_us)
+
+    def _look(self) -> None:
+        end = self._tags.end
+        start = max(self._counted, self._tags.first)
+        for found in self._tags.frames(self._tag, self._client, start, end):
+            head = found.head
+            self._frames.append(_Frame(head.end, head.messages, head.body_bytes, head.timestamp))
+            self._entries += head.messages
+            self._bytes += head.body_bytes
+        self._counted = max(end, start)

@@ -1,0 +1,350 @@
+"""A session: what one client sends to one site, from this site's log into the receive queue there.
+
+    negotiate → (snapshot) → entries, and back whenever something fails
+
+Only frames with the session's own tags are read. Whole groups go, in the order in which they were sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.flight as fl
+
+from tailrace.errors import TailraceError
+from tailrace.log.agreement import Hold
+from tailrace.log.batch import decode_body
+from tailrace.log.consumers import Consumers
+from tailrace.log.consumers import State as ConsumerState
+from tailrace.log.identity import identity_of
+from tailrace.log.session import ConsumerSession
+from tailrace.message import now
+from tailrace.queues import wire
+from tailrace.queues.backlog import Backlog, Remaining
+from tailrace.queues.entries import SHIPPED, Kind, shipped_rows
+from tailrace.queues.names import client_tag, entry_tag, snapshot_tag
+from tailrace.queues.negotiation import Course, Source, decide
+from tailrace.queues.wire import SHIP_BYTES, Call, Phase, Shipment, Standing
+from tailrace.relay.flight import options, our_errors
+
+if TYPE_CHECKING:
+    from tailrace.queues.requests import Request, Requests
+    from tailrace.queues.tags import Tags
+    from tailrace.relay.applier import Source as Peer
+
+_LOOK_S: Final = 0.25
+_BACK_OFF_S: Final = 0.5
+_BACK_OFF_MAX_S: Final = 60.0
+_ANSWER_S: Final = 60.0
+_APPLY_S: Final = 3600.0
+"""A snapshot is put in place before it is acknowledged."""
+_NOTE_S: Final = 1.0
+_NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SHIPPED)
+
+
+class State(StrEnum):
+    """What a session does."""
+
+    CONNECT = "connect"
+    WAIT = "wait"
+    """The sink puts a snapshot in place."""
+    SNAPSHOT = "snapshot"
+    ENTRIES = "log entries"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How a session is doing."""
+
+    state: State = State.CONNECT
+    position: int = -1
+    """The sink has everything before this place of the log; -1 when it is not known."""
+    request: str | None = None
+    """The snapshot that is sent, or was sent last."""
+    is_forced: bool = False
+    completed_us: int | None = None
+    """When the last snapshot was in place."""
+    error: TailraceError | None = None
+    failures: int = 0
+    """In a row."""
+    shipped_entries: int = 0
+    shipped_bytes: int = 0
+    read_bytes: int = 0
+    """Of the log, since the start."""
+
+
+class Session:
+    """`run` is for one thread; everything else for any."""
+
+    def __init__(
+        self,
+        site: str,
+        client: str,
+        peer: Peer,
+        tags: Tags,
+        requests: Requests,
+        directory: str,
+        *,
+        takes_snapshots: bool = True,
+        hold: Hold | None = None,
+    ) -> None:
+        """From one site to the one that `peer` names. What it must remember is in a file of a directory."""
+        self.client = client
+        self.sink = peer.name
+        self.progress = Progress()
+        self.woken = threading.Event()
+        """Set when there may be something to send."""
+        self._peer = peer
+        self._tags = tags
+        self._requests = requests
+        self._takes_snapshots = takes_snapshots
+        self._log = identity_of(tags.directory)
+        self._session = wire.Session(client=client, source=site, sink=peer.name, log=self._log)
+        self._path = os.path.join(directory, f"{client}@{peer.name}.json")
+        self._noted_s = 0.0
+        self._acknowledged, self._last_enqueued = self._recalled()
+        self.consumer = f"queue-{client}@{peer.name}"
+        self._hold = hold
+        self._consumers = Consumers(tags.directory)
+        self._holding = self._held()
+        start = max(self._holding.resume_offset, tags.first)
+        self._entries = Backlog(tags, entry_tag(self.sink), client_tag(client), start)
+        self._snapshot: Backlog | None = None
+        self._snapshot_position = 0
+
+    def close(self) -> None:
+        self._note(at_once=True)
+        self._holding.close()
+
+    def run(self, stopping: Callable[[], bool]) -> None:
+        """Until it is stopped."""
+        while not stopping():
+            try:
+                with self._peer.client() as client:
+                    self._converse(client, stopping)
+                self._tell(error=None)
+            except TailraceError as error:
+                failures = self.progress.failures + 1
+                self._tell(state=State.CONNECT, error=error, failures=failures)
+                self._pause(min(_BACK_OFF_MAX_S, _BACK_OFF_S * 2 ** min(failures - 1, 10)), stopping)
+        self._tell(state=State.STOPPED)
+
+    def remaining(self) -> Remaining:
+        """What is in the log for the sink and not there: of the snapshot while one is sent, of entries otherwise."""
+        if self.progress.state is State.SNAPSHOT and self._snapshot is not None:
+            return self._snapshot.count(self._snapshot_position)
+        return self.remaining_entries()
+
+    def remaining_entries(self) -> Remaining:
+        return self._entries.count(max(self.progress.position, self._holding.resume_offset))
+
+    def _held(self) -> ConsumerSession:
+        """The log is kept for the sink, up to the cap. One that was past it begins again: entries may be missing then,
+        which negotiation finds out."""
+        known = self.consumer in self._consumers.names()
+        if known and self._consumers.get(self.consumer).state is ConsumerState.INVALIDATED:
+            self._consumers.delete(self.consumer, "it was past its cap, and goes on with what there is")
+        self._consumers.register(self.consumer, hold=self._hold, exist_ok=True)
+        return ConsumerSession(self._consumers, self.consumer)
+
+    def _converse(self, client: fl.FlightClient, stopping: Callable[[], bool]) -> None:
+        """Negotiate, and do what that says until it is over."""
+        if self._consumers.get(self.consumer).state is ConsumerState.INVALIDATED:
+            self._holding.close()
+            self._holding = self._held()
+        standing = self._ask(client, Call.NEGOTIATE, self._session.packed(), _ANSWER_S)
+        match decide(self._source(), standing):
+            case Course.WAIT:
+                self._tell(state=State.WAIT)
+                self._pause(_LOOK_S, stopping)
+            case Course.SNAPSHOT:
+                self._tell(state=State.SNAPSHOT, is_forced=self._is_forced)
+                self._send_snapshot(client, standing, stopping)
+            case Course.RESUME:
+                self._tell(state=State.ENTRIES, position=standing.position)
+                self._send_entries(client, standing.position, stopping)
+
+    def _source(self) -> Source:
+        found = self._tags.last(entry_tag(self.sink), client_tag(self.client))
+        self._last_enqueued = max(self._last_enqueued, found)
+        return Source(
+            log=self._log,
+            acknowledged=self._acknowledged,
+            last_enqueued=self._last_enqueued,
+            first_kept=self._tags.first,
+            takes_snapshots=self._takes_snapshots,
+            is_forced=self._is_forced,
+        )
+
+    @property
+    def _is_forced(self) -> bool:
+        return self._requests.is_forced(self.client, self.sink)
+
+    def _send_entries(self, client: fl.FlightClient, acknowledged: int, stopping: Callable[[], bool]) -> None:
+        position = max(acknowledged, self._tags.first, 0)
+        if acknowledged < 0:
+            position = max(position, self._holding.resume_offset)
+        while not stopping() and not (self._is_forced and self._takes_snapshots):
+            self.woken.clear()
+            rows, end = self._read(entry_tag(self.sink), position)
+            if rows.num_rows:
+                shipment = Shipment(session=self._session, phase=Phase.ENTRIES, previous=acknowledged, current=end)
+                standing = self._ship(client, shipment, rows)
+                acknowledged = self._acknowledged = max(acknowledged, standing.position)
+                self._tell(position=acknowledged, failures=0, error=None)
+                if acknowledged < end:
+                    return  # the sink has another opinion
+            if end > position:
+                position = end
+                self._holding.commit(position - 1)
+                self._note()
+            if not rows.num_rows:
+                self.woken.wait(_LOOK_S)
+
+    def _send_snapshot(self, client: fl.FlightClient, standing: Standing, stopping: Callable[[], bool]) -> None:
+        """As its provider supplies it. A provider that begins again makes the sink forget what it had got."""
+        request: Request | None = None
+        while request is None:
+            if stopping():
+                return
+            request = self._requests.need(self.client, self.sink)
+            if request is None:
+                self._pause(_LOOK_S, stopping)
+        attempt, position = None, request.base
+        if standing.staged is not None and standing.staged.startswith(f"{request.id}."):
+            attempt, position = standing.staged, standing.staged_position
+        self._snapshot = Backlog(self._tags, snapshot_tag(self.sink), client_tag(self.client), request.base)
+        self._tell(request=request.id)
+        while not stopping():
+            if request not in self._requests.open(self.client) or self.sink not in request.sites:
+                return  # another one is wanted
+            self.woken.clear()
+            end = position
+            for attempt_, kind, rows, end in self._read_snapshot(request, position):
+                if attempt_ != attempt:
+                    attempt, position = attempt_, request.base
+                self._ship_snapshot(client, request, attempt_, kind, position, end, rows)
+                position = self._snapshot_position = end
+                if kind is Kind.SNAPSHOT_END:
+                    self._complete(request)
+                    return
+            if end == position:
+                self.woken.wait(_LOOK_S)
+
+    def _ship_snapshot(
+        self,
+        client: fl.FlightClient,
+        request: Request,
+        attempt: str,
+        kind: Kind,
+        position: int,
+        end: int,
+        rows: pa.RecordBatch,
+    ) -> None:
+        is_end = kind is Kind.SNAPSHOT_END
+        shipment = Shipment(
+            session=self._session,
+            phase=Phase.SNAPSHOT_END if is_end else Phase.SNAPSHOT,
+            previous=position,
+            current=end,
+            request=attempt,
+            base=request.base,
+        )
+        self._ship(client, shipment, _NO_ROWS if is_end else rows)
+        self._tell(error=None)
+
+    def _complete(self, request: Request) -> None:
+        self._acknowledged = request.base
+        self._requests.done(self.client, self.sink)
+        self._snapshot = None
+        self._tell(position=request.base, completed_us=int(now()), failures=0)
+        self._note(at_once=True)
+
+    def _read(self, tag: str, start: int) -> tuple[pa.RecordBatch, int]:
+        """Some rows with a tag, those of whole groups, in the order in which they were sent; and where that ends."""
+        end: int = self._tags.end
+        found: list[pa.RecordBatch] = []
+        size, last = 0, start
+        cut: int | None = None
+        for frame in self._tags.frames(tag, client_tag(self.client), start, end):
+            if size >= SHIP_BYTES:
+                cut = self._tags.group_end(last) if cut is None else cut
+                if frame.head.offset >= cut:
+                    end = cut
+                    break
+            found.append(shipped_rows(decode_body(frame.body())))
+            size += frame.head.body_bytes
+            last = frame.head.offset
+        self._tell(read_bytes=self.progress.read_bytes + size)
+        return _in_order(found), end
+
+    def _read_snapshot(self, request: Request, start: int) -> Iterator[tuple[str, Kind, pa.RecordBatch, int]]:
+        """What was supplied for a request behind a place, frame by frame: by which attempt, and where it ends."""
+        end = self._tags.end
+        for frame in self._tags.frames(snapshot_tag(self.sink), client_tag(self.client), start, end):
+            stored = decode_body(frame.body())
+            self._tell(read_bytes=self.progress.read_bytes + frame.head.body_bytes)
+            kinds: Any = stored.column("data")
+            attempt, kind = stored.column("tx")[0].as_py(), Kind(kinds.field("kind")[0].as_py())
+            if attempt.startswith(f"{request.id}."):
+                yield attempt, kind, shipped_rows(stored), frame.head.end
+
+    def _ship(self, client: fl.FlightClient, shipment: Shipment, rows: pa.RecordBatch) -> Standing:
+        timeout_s = _APPLY_S if shipment.phase is Phase.SNAPSHOT_END else _ANSWER_S
+        standing = self._ask(client, Call.SHIP, wire.pack(shipment, rows), timeout_s)
+        self._tell(
+            shipped_entries=self.progress.shipped_entries + rows.num_rows,
+            shipped_bytes=self.progress.shipped_bytes + rows.nbytes,
+        )
+        return standing
+
+    def _ask(self, client: fl.FlightClient, call: Call, body: bytes, timeout_s: float) -> Standing:
+        with our_errors():
+            (answer,) = client.do_action(fl.Action(call, body), options(self._peer.token, timeout_s))
+            return Standing.read(answer.body.to_pybytes())
+
+    def _pause(self, seconds: float, stopping: Callable[[], bool]) -> None:
+        ends_s = time.monotonic() + seconds
+        while not stopping() and time.monotonic() < ends_s:
+            time.sleep(min(_LOOK_S, max(0.0, ends_s - time.monotonic())))
+
+    def _note(self, *, at_once: bool = False) -> None:
+        """What is older than it should be does no harm: the sink knows better."""
+        if not at_once and time.monotonic() - self._noted_s < _NOTE_S:
+            return
+        self._noted_s = time.monotonic()
+        told = {"acknowledged": self._acknowledged, "last_enqueued": self._last_enqueued}
+        with open(f"{self._path}.new", "w", encoding="utf-8") as stream:
+            json.dump(told, stream)
+        os.replace(f"{self._path}.new", self._path)
+
+    def _recalled(self) -> tuple[int, int]:
+        with suppress(FileNotFoundError, ValueError, KeyError), open(self._path, encoding="utf-8") as stream:
+            told = json.load(stream)
+            return int(told["acknowledged"]), int(told["last_enqueued"])
+        return -1, -1
+
+    def _tell(self, **changes: Any) -> None:
+        self.progress = replace(self.progress, **changes)
+
+
+def _in_order(found: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if not found:
+        return _NO_ROWS
+    if len(found) == 1:
+        return found[0]
+    table: Any = pa.Table.from_batches(found, SHIPPED).combine_chunks()
+    (rows,) = table.take(pc.sort_indices(table.column("id"))).to_batches()
+    taken: pa.RecordBatch = rows
+    return taken

@@ -1,0 +1,92 @@
+"""Tags: the frames of one destination and one client, found through the tag index and nowhere else.
+
+The sessions of a site share one: what is new in the log is looked at once for all of them, by its heads.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tailrace.log.frame import Head
+from tailrace.log.segment import Segment
+from tailrace.log.view import LogView
+from tailrace.message import Offset
+
+
+class Tagged(NamedTuple):
+    """One frame."""
+
+    segment: Segment
+    """Open until the next frame is asked for."""
+    position: int
+    head: Head
+
+    def body(self) -> memoryview:
+        """Its rows, the checksum right."""
+        return self.segment.body_of(self.segment.head_at(self.position))
+
+
+class Tags:
+    """Of one log. Threads may share it."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self._view = LogView(directory)
+        self._turn = threading.Lock()
+
+    @property
+    def first(self) -> Offset:
+        return self._view.bases()[0]
+
+    @property
+    def end(self) -> Offset:
+        return self._view.head().next_offset
+
+    def frames(self, tag: str, client: str, start: int, end: int) -> Iterator[Tagged]:
+        """Those that have both tags and messages between two places, in log order."""
+        for base in self._bases(start, end):
+            positions = self._positions(tag, base)
+            with Segment(self.directory, base) as segment:
+                for position in positions[self._begin(segment, positions, start) :]:
+                    head = segment.head_at(position).head
+                    if head.offset >= end:
+                        return
+                    if head.end > start and client in head.destinations:
+                        yield Tagged(segment, position, head)
+
+    def group_end(self, offset: int) -> Offset:
+        """Where the group ends that an offset is in."""
+        with self._turn:
+            return next(head.end for head in self._view.heads(Offset(offset)) if head.closes_group)
+
+    def last(self, tag: str, client: str) -> int:
+        """The last offset for which there is something; -1 when there is nothing."""
+        for base in reversed(self._bases(0, self.end)):
+            positions = self._positions(tag, base)
+            with Segment(self.directory, base) as segment:
+                for position in reversed(positions):
+                    head = segment.head_at(position).head
+                    if client in head.destinations:
+                        return head.end - 1
+        return -1
+
+    def _bases(self, start: int, end: int) -> list[Offset]:
+        bases = self._view.bases()
+        first = max(0, bisect_left(bases, start + 1) - 1)
+        return [base for base in bases[first:] if base < end]
+
+    def _positions(self, tag: str, base: Offset) -> list[int]:
+        with self._turn:
+            if base == self._view.head().base:
+                return list(self._view.active_contents().destinations.get(tag, ()))
+            with Segment(self.directory, base) as segment:
+                return list(self._view.contents(segment).destinations.get(tag, ()))
+
+    def _begin(self, segment: Segment, positions: list[int], start: int) -> int:
+        if start <= segment.base:
+            return 0
+        with self._turn:
+            return bisect_left(positions, self._view.locate(segment, Offset(start)))

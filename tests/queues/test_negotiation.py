@@ -1,0 +1,38 @@
+"""How a session goes on: every line of the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tailrace.queues.negotiation import Course, Source, decide
+from tailrace.queues.wire import Standing
+
+LOG = "0" * 16
+OTHER = "1" * 16
+SOURCE = Source(LOG, acknowledged=100, last_enqueued=150, first_kept=50, takes_snapshots=True)
+SINK = Standing(log=LOG, position=100, applied="a.1")
+
+
+@pytest.mark.parametrize(
+    ("source", "sink", "course"),
+    [
+        (SOURCE, SINK, Course.RESUME),
+        (SOURCE, Standing(is_applying=True), Course.WAIT),
+        (SOURCE, Standing(), Course.SNAPSHOT),
+        (SOURCE, Standing(log=LOG, staged="a.1", staged_position=7), Course.SNAPSHOT),
+        (SOURCE, SINK.model_copy(update={"log": OTHER}), Course.SNAPSHOT),
+        (SOURCE, SINK.model_copy(update={"position": 99}), Course.SNAPSHOT),
+        (SOURCE, SINK.model_copy(update={"position": 120}), Course.RESUME),
+        (replace(SOURCE, is_forced=True), SINK, Course.SNAPSHOT),
+        (replace(SOURCE, first_kept=101), SINK, Course.SNAPSHOT),
+        (replace(SOURCE, first_kept=100), SINK, Course.RESUME),
+        (replace(SOURCE, first_kept=500, last_enqueued=99), SINK, Course.RESUME),
+        (replace(SOURCE, first_kept=500, last_enqueued=-1), SINK, Course.RESUME),
+        (replace(SOURCE, takes_snapshots=False), Standing(), Course.RESUME),
+        (replace(SOURCE, takes_snapshots=False, first_kept=500), SINK, Course.RESUME),
+    ],
+)
+def test_what_comes_next(source: Source, sink: Standing, course: Course) -> None:
+    assert decide(source, sink) is course

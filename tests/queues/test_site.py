@@ -1,0 +1,382 @@
+"""Sites: what one sends comes to the others, in order, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.errors import TailraceError
+from tailrace.log.consumers import Consumers
+from tailrace.queues.entries import Kind, Outgoing
+from tailrace.queues.session import State
+from tailrace.queues.site import Supply
+from tests.queues.sites import TestSite
+from tests.relay.nodes import wait_for
+
+PLAIN: dict[str, dict[str, Any]] = {"inventory": {"snapshots": False}, "policy": {"snapshots": False}}
+WITH_SNAPSHOTS: dict[str, dict[str, Any]] = {"inventory": {}}
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
+def office(stack: ExitStack, tmp_path: Path) -> TestSite:
+    return stack.enter_context(TestSite(tmp_path, "office"))
+
+
+@pytest.fixture
+def plant(stack: ExitStack, tmp_path: Path, office: TestSite) -> TestSite:
+    return stack.enter_context(TestSite(tmp_path, "plant").sends(PLAIN, office=office.port))
+
+
+def test_messages_come_in_order(plant: TestSite, office: TestSite) -> None:
+    for number in range(20):
+        plant.transmit(f"a{number}", f"b{number}", to=["office"])
+    office.gets([f"{letter}{number}" for number in range(20) for letter in "ab"])
+    assert all(message.kind is Kind.LOG_ENTRY for message in office.messages())
+    first, second = office.messages()[:2]
+    assert first.transaction == second.transaction != office.messages()[2].transaction
+    session = plant.site.sessions["inventory", "office"]
+    assert session.progress.state is State.ENTRIES
+
+
+def test_a_transaction_keeps_its_order_whoever_gets_what(plant: TestSite, stack: ExitStack, tmp_path: Path) -> None:
+    """Rows with other destinations are frames of their own."""
+    plant.__exit__()
+    depot = stack.enter_context(TestSite(tmp_path, "depot"))
+    office = stack.enter_context(TestSite(tmp_path, "second"))
+    sender = TestSite(tmp_path, "plant").sends(PLAIN, depot=depot.port, second=office.port)
+    with sender:
+        entries = [
+            Outgoing("inventory", f"{number}".encode(), ("depot", "second") if number % 3 else ("second",))
+            for number in range(12)
+        ]
+        sender.site.transmit(entries)
+        office.gets([str(number) for number in range(12)])
+        depot.gets([str(number) for number in range(12) if number % 3])
+
+
+def test_two_clients_in_one_transaction_do_not_leak(plant: TestSite, office: TestSite) -> None:
+    plant.site.transmit(
+        [
+            Outgoing("inventory", b"stock", ("office",)),
+            Outgoing("policy", b"rule", ("office",)),
+            Outgoing("inventory", b"more", ("office",)),
+        ]
+    )
+    office.gets(["stock", "more"])
+    office.gets(["rule"], client="policy")
+
+
+def test_many_sources_are_kept_apart(stack: ExitStack, tmp_path: Path) -> None:
+    office = stack.enter_context(TestSite(tmp_path, "office", sources=("plant", "site_2")))
+    for name in ("plant", "site_2"):
+        source = stack.enter_context(TestSite(tmp_path, name).sends(PLAIN, office=office.port))
+        source.transmit(f"of {name}", to=["office"])
+    office.gets(["of plant"])
+    office.gets(["of site_2"], source="site_2")
+
+
+def test_both_ways(stack: ExitStack, tmp_path: Path) -> None:
+    """Nothing that came is sent back."""
+    office = stack.enter_context(TestSite(tmp_path, "office"))
+    plant = stack.enter_context(TestSite(tmp_path, "plant", sources=["office"]).sends(PLAIN, office=office.port))
+    office.__exit__()
+    office = stack.enter_context(TestSite(tmp_path, "office", office.port).sends(PLAIN, plant=plant.port))
+    plant.transmit("down", to=["office"])
+    office.transmit("up", to=["plant"])
+    office.gets(["down"])
+    plant.gets(["up"], source="office")
+    plant.transmit("end", to=["office"])
+    office.gets(["down", "end"])
+    assert plant.payloads(source="office") == ["up"]
+
+
+def test_a_sink_that_is_away_gets_everything_when_it_is_back(plant: TestSite, office: TestSite) -> None:
+    plant.transmit("before", to=["office"])
+    office.gets(["before"])
+    office.__exit__()
+    for number in range(5):
+        plant.transmit(f"while {number}", to=["office"])
+    assert plant.site.sessions["inventory", "office"].remaining_entries().entries == 5
+    office.__enter__()
+    office.gets(["before", *(f"while {number}" for number in range(5))])
+    wait_for(lambda: plant.site.sessions["inventory", "office"].remaining().entries == 0, 30)
+
+
+def test_restarts_of_either_side(plant: TestSite, office: TestSite) -> None:
+    for number in range(4):
+        plant.transmit(str(number), to=["office"])
+        ended = plant if number % 2 else office
+        ended.__exit__()
+        ended.__enter__()
+    office.gets(["0", "1", "2", "3"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "code"),
+    [
+        (Outgoing("inventory", b"x", ("nowhere",)), "queue.unknown_destination"),
+        (Outgoing("stranger", b"x", ("office",)), "queue.unknown_destination"),
+        (Outgoing("inventory", b"x", ()), "queue.no_destination"),
+        (Outgoing("inventory", "text", ("office",)), "queue.payload"),  # type: ignore[arg-type]
+        (Outgoing("inventory", bytes(33 << 20), ("office",)), "queue.payload"),
+    ],
+)
+def test_what_cannot_be_sent(plant: TestSite, entry: Outgoing, code: str) -> None:
+    before = plant.site.log.next_offset
+    with pytest.raises(TailraceError) as caught:
+        plant.site.transmit([Outgoing("inventory", b"good", ("office",)), entry])
+    assert caught.value.code == code
+    assert plant.site.log.next_offset == before, "nothing of the transaction is sent"
+
+
+def test_a_destination_that_is_removed_holds_nothing(plant: TestSite, office: TestSite) -> None:
+    office.__exit__()
+    plant.transmit("never", to=["office"])
+    plant.__exit__()
+    plant.sends(PLAIN)
+    plant.__enter__()
+    assert not [name for name in Consumers(plant.site.directory).names() if name.startswith("queue-")]
+    office.__enter__()
+
+
+def test_a_site_cannot_speak_for_another(stack: ExitStack, tmp_path: Path) -> None:
+    office = stack.enter_context(TestSite(tmp_path, "office", sources=("plant", "other")))
+    liar = TestSite(tmp_path, "other").sends(PLAIN, office=office.port)
+    liar.form = liar.form.model_copy(update={"site": "plant"})
+    stack.enter_context(liar)
+    liar.transmit("as plant", to=["office"])
+    wait_for(lambda: liar.site.sessions["inventory", "office"].progress.error is not None, 30)
+    error = liar.site.sessions["inventory", "office"].progress.error
+    assert error is not None
+    assert error.code == "relay.no_rights"
+    assert office.payloads() == []
+
+
+@pytest.mark.parametrize(("policy", "sent"), [("reject", ["0", "1", "2"]), ("shed", ["0", "1", "2"])])
+def test_a_full_queue(stack: ExitStack, tmp_path: Path, policy: str, sent: list[str]) -> None:
+    office = TestSite(tmp_path, "office")
+    with office:
+        pass
+    limits = {"inventory": {"snapshots": False, "limit_entries": 3, "when_full": policy}}
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(limits, office=office.port))
+    for number in range(3):
+        plant.transmit(str(number), to=["office"])
+    if policy == "reject":
+        with pytest.raises(TailraceError) as caught:
+            plant.transmit("3", to=["office"])
+        assert caught.value.code == "queue.full"
+    else:
+        plant.transmit("3", to=["office"])
+        assert plant.site.status()["sessions"][0]["shed"] == 1
+    office = stack.enter_context(TestSite(tmp_path, "office", office.port))
+    office.gets(sent)
+    wait_for(lambda: not plant.site.is_full("inventory", "office"), 30)
+    plant.transmit("4", to=["office"])
+    office.gets([*sent, "4"])
+
+
+def test_whoever_sends_to_a_full_queue_waits(stack: ExitStack, tmp_path: Path) -> None:
+    office = TestSite(tmp_path, "office")
+    with office:
+        pass
+    limits = {"inventory": {"snapshots": False, "limit_entries": 1}}
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(limits, office=office.port))
+    plant.transmit("0", to=["office"])
+    with pytest.raises(TailraceError) as caught:
+        plant.site.transmit([Outgoing("inventory", b"1", ("office",))], timeout_s=0.2)
+    assert caught.value.code == "queue.full"
+    office = stack.enter_context(TestSite(tmp_path, "office", office.port))
+    plant.transmit("2", to=["office"])
+    office.gets(["0", "2"])
+
+
+def supplies(*payloads: str) -> Any:
+    def provider(supply: Supply) -> None:
+        for payload in payloads:
+            supply.transmit(payload.encode())
+
+    return provider
+
+
+def test_a_new_destination_gets_a_snapshot_first(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """All of it at once, then one end, then what was sent meanwhile, and nothing of that before."""
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    plant.transmit("too early", to=["office"])
+    wait_for(lambda: bool(plant.site.requests.open()), 30)
+    plant.transmit("meanwhile", to=["office"])
+    assert office.payloads() == []
+    plant.site.provide("inventory", supplies("s1", "s2"))
+    office.gets(["s1", "s2", "END", "meanwhile"])
+    kinds = [message.kind for message in office.messages()]
+    assert kinds == [Kind.SNAPSHOT, Kind.SNAPSHOT, Kind.SNAPSHOT_END, Kind.LOG_ENTRY]
+    assert len({message.request for message in office.messages()[:3]}) == 1
+    status = plant.site.status()["sessions"][0]
+    assert (status["state"], status["completed_us"] is not None) == ("log entries", True)
+    assert office.site.status()["received"][0]["is_consistent"]
+
+
+def test_an_empty_snapshot(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    plant.site.provide("inventory", supplies())
+    office.gets(["END"])
+    plant.transmit("after", to=["office"])
+    office.gets(["END", "after"])
+
+
+def test_one_read_for_many_sinks(stack: ExitStack, tmp_path: Path) -> None:
+    sinks = [stack.enter_context(TestSite(tmp_path, f"sink{number}")) for number in range(4)]
+    ports = {sink.name: sink.port for sink in sinks}
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, **ports))
+    reads: list[tuple[str, ...]] = []
+
+    def provider(supply: Supply) -> None:
+        reads.append(supply.sites)
+        supply.transmit(b"all")
+
+    plant.site.provide("inventory", provider)
+    for sink in sinks:
+        sink.gets(["all", "END"])
+    assert reads == [("sink0", "sink1", "sink2", "sink3")]
+
+
+def test_a_provider_that_fails_half_way_leaves_nothing(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    tries: list[int] = []
+
+    def provider(supply: Supply) -> None:
+        tries.append(1)
+        supply.transmit(b"half")
+        supply.flush()
+        if len(tries) == 1:
+            wait_for(lambda: office.site.status()["received"][:1] != [], 30)
+            raise ValueError("the database went away")
+        supply.transmit(b"whole")
+
+    plant.site.provide("inventory", provider)
+    office.gets(["half", "whole", "END"])
+    assert len(tries) == 2
+
+
+def test_a_snapshot_goes_on_after_restarts(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """Nothing is seen of it before it is whole, and what has come is not sent again."""
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port)
+    with plant:
+        wait_for(lambda: bool(plant.site.requests.open()), 30)
+        (request,) = plant.site.requests.open()
+        attempt = f"{request.id}.1"
+        plant.site.supply("inventory", attempt, [b"first"], ["office"])
+
+        def staged() -> int:
+            told = office.site.status()["received"]
+            return told[0]["staged"]["messages"] if told and told[0]["staged"] else 0
+
+        wait_for(lambda: staged() == 1, 30)
+        assert not office.site.status()["received"][0]["is_consistent"]
+    office.__exit__()
+    office.__enter__()
+    with plant:
+        assert [each.id for each in plant.site.requests.open()] == [request.id], "the request is not forgotten"
+        plant.site.supply("inventory", attempt, [b"second"], ["office"])
+        wait_for(lambda: staged() == 2, 30)
+        assert office.payloads() == []
+        plant.site.supply("inventory", attempt, [b""], ["office"], Kind.SNAPSHOT_END)
+        office.gets(["first", "second", "END"])
+        wait_for(lambda: plant.site.status()["sessions"][0]["state"] == "log entries", 30)
+        assert plant.site.sessions["inventory", "office"].progress.shipped_entries == 1
+
+
+def test_a_forced_snapshot_is_not_forgotten(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port)
+    with plant:
+        plant.site.provide("inventory", supplies("one"))
+        office.gets(["one", "END"])
+        office.__exit__()
+        plant.site.resync("inventory", "office")
+        with pytest.raises(TailraceError, match="unknown_destination"):
+            plant.site.resync("inventory", "nowhere")
+    with plant:
+        plant.site.provide("inventory", supplies("two"))
+        office.__enter__()
+        office.gets(["one", "END", "two", "END"])
+        wait_for(lambda: plant.site.status()["sessions"][0]["state"] == "log entries", 30)
+        plant.transmit("after", to=["office"])
+        office.gets(["one", "END", "two", "END", "after"])
+
+
+SMALL: dict[str, Any] = {"segment_bytes": 2000}
+
+
+def test_an_idle_destination_is_not_synced_again_after_a_trim(stack: ExitStack, tmp_path: Path) -> None:
+    busy, idle = (stack.enter_context(TestSite(tmp_path, name)) for name in ("busy", "idle"))
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=SMALL, busy=busy.port, idle=idle.port)
+    with plant:
+        plant.site.provide("inventory", supplies("all"))
+        plant.transmit("once", to=["idle"])
+        wait_for(lambda: idle.payloads()[-1:] == ["once"] or idle.payloads() == ["all", "END"], 30)
+        busy.gets(["all", "END"])
+    before = idle.payloads()
+    idle.__exit__()
+    with plant:
+        for number in range(100):
+            plant.transmit(f"{number} {'x' * 200}", to=["busy"])
+        wait_for(lambda: plant.site.sessions["inventory", "busy"].remaining().entries == 0, 30)
+        Consumers(plant.site.directory).invalidate("queue-inventory@idle", "as if it had been past its cap")
+
+        def is_trimmed() -> bool:
+            plant.site.retain()
+            return plant.site._tags.first > 0
+
+        wait_for(is_trimmed, 30)
+        idle.__enter__()
+        wait_for(lambda: plant.site.sessions["inventory", "idle"].progress.state is State.ENTRIES, 30)
+        plant.transmit("next", to=["idle"])
+        idle.gets([*before, "next"])
+
+
+def test_a_destination_that_was_away_for_too_long_gets_a_snapshot(
+    stack: ExitStack, tmp_path: Path, office: TestSite
+) -> None:
+    plant = stack.enter_context(
+        TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues={**SMALL, "cap_bytes": 5000}, office=office.port)
+    )
+    plant.site.provide("inventory", supplies("first"))
+    office.gets(["first", "END"])
+    office.__exit__()
+    for number in range(100):
+        plant.transmit(f"{number} {'x' * 200}", to=["office"])
+    plant.site.retain()
+    assert plant.site._tags.first > 0
+    plant.site.provide("inventory", supplies("second"))
+    office.__enter__()
+    wait_for(lambda: office.payloads()[2:4] == ["second", "END"], 60)
+    plant.transmit("after", to=["office"])
+    wait_for(lambda: office.payloads()[-1] == "after", 30)
+
+
+def test_counts_are_true_in_both_phases(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    wait_for(lambda: bool(plant.site.requests.open()), 30)
+    (request,) = plant.site.requests.open()
+    session = plant.site.sessions["inventory", "office"]
+    office.__exit__()
+    wait_for(lambda: session.progress.error is not None or session.progress.state is State.SNAPSHOT, 30)
+    plant.site.supply("inventory", f"{request.id}.1", [b"a", b"b", b"c"], ["office"])
+    plant.transmit("d", "e", to=["office"])
+    assert session.remaining_entries().entries == 2
+    office.__enter__()
+    wait_for(lambda: session.progress.state is State.SNAPSHOT and session.remaining().entries == 0, 30)
+    plant.site.supply("inventory", f"{request.id}.1", [b""], ["office"], Kind.SNAPSHOT_END)
+    office.gets(["a", "b", "c", "END", "d", "e"])
+    wait_for(lambda: session.remaining().entries == 0, 30)
+    told = plant.site.status()["sessions"][0]
+    assert (told["remaining_entries"], told["remaining_bytes"], told["lag_s"]) == (0, 0, 0.0)
