@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Iterator[CommitLog]:
     (tmp_path / "site").mkdir()
     with CommitLog.open(tmp_path / "site" / "queues") as log:
         entries = [Outgoing("stock", b"out", ("north", "south")), Outgoing("stock", b"out too", ("south",))]
-        log.append(outgoing_batches(entries, "t9", now()))
+        log.append(outgoing_batches([("t9", entries)], 0, now()))
         arrive_snapshot(log, "stock", "north", "r1", "a")
         arrive(log, "stock", "north", "b", "c")
         log.roll()

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from tailrace.log.commitlog import CommitLog, OffsetRange
 from tailrace.message import now
 from tailrace.queues.answers import Ack, Answer
-from tailrace.queues.entries import Kind, received_batch
+from tailrace.queues.entries import SHIPPED, Kind, received_batch
 from tailrace.queues.incoming import Incoming
 from tailrace.queues.listener import Listener
 from tailrace.queues.receiving import Receiver
@@ -19,18 +21,26 @@ from tailrace.queues.receiving import Receiver
 
 def arrive(log: CommitLog, client: str, source: str, *texts: str) -> OffsetRange:
     """One transaction of log entries."""
-    rows = [(number, text.encode(), "t1", now()) for number, text in enumerate(texts)]
-    return log.append([received_batch(client, source, Kind.LOG_ENTRY, rows)])
+    return log.append([received_batch(client, source, Kind.LOG_ENTRY, shipped("t1", 0, *texts))])
 
 
 def arrive_snapshot(log: CommitLog, client: str, source: str, request: str, *texts: str) -> OffsetRange:
     """A snapshot, in frames of two messages, with its end."""
-    rows = [(number, text.encode(), request, now()) for number, text in enumerate(texts)]
     frames = [
-        received_batch(client, source, Kind.SNAPSHOT, rows[at : at + 2], request) for at in range(0, len(rows), 2)
+        received_batch(client, source, Kind.SNAPSHOT, shipped(request, at, *texts[at : at + 2]), request)
+        for at in range(0, len(texts), 2)
     ]
-    end = received_batch(client, source, Kind.SNAPSHOT_END, [(len(rows), b"", request, now())], request)
+    end = received_batch(client, source, Kind.SNAPSHOT_END, shipped(request, len(texts), ""), request)
     return log.append([*frames, end])
+
+
+def shipped(transaction: str, first: int, *texts: str) -> pa.RecordBatch:
+    """Rows as they come from another site."""
+    rows = [
+        {"id": number, "transaction": transaction, "timestamp": now(), "payload": text.encode()}
+        for number, text in enumerate(texts, first)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=SHIPPED)
 
 
 @dataclass

@@ -242,7 +242,7 @@ class TestIterator:
         arrive_snapshot(log, "stock", "north", "r1", "a", "b")
         found = []
         for message in receiver(log).messages(0):
-            found.append((message.kind, message.starts_snapshot, message.source_offset, message.transaction))
+            found.append((message.kind, message.starts_snapshot, message.source_id, message.transaction))
             message.ack()
         assert found == [
             (Kind.SNAPSHOT, True, 0, "r1"),

@@ -15,9 +15,10 @@ import pytest
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog
 from tailrace.queues.answers import Ack, Answer, Park, Retry
+from tailrace.queues.application import application_of
 from tailrace.queues.desk import Patience
 from tailrace.queues.incoming import Incoming
-from tailrace.queues.ledger import statements_of
+from tailrace.queues.ledger import own_transaction
 from tailrace.queues.receiving import Receiver
 from tests.queues.arrivals import arrive, arrive_snapshot, working
 from tests.relay.nodes import wait_for
@@ -129,32 +130,44 @@ def test_a_handler_that_ends_the_transaction_is_told(application: Application, l
     assert "leave commit and rollback to the receiver" in application.errors[0]
 
 
+def check_transactions(connection: Any) -> None:
+    """They are taken back after an exception, and committed otherwise, whatever was begun before."""
+    application = application_of(connection)
+    application.run("CREATE TABLE t (n INTEGER)")
+    with pytest.raises(ValueError, match="no"), own_transaction(connection, application):
+        application.run("INSERT INTO t VALUES (?)", (1,))
+        raise ValueError("no")
+    with own_transaction(connection, application):
+        application.run("INSERT INTO t VALUES (?)", (2,))
+    application.rollback()
+    with own_transaction(connection, application):
+        assert application.run("SELECT n FROM t").fetchall() == [(2,)]
+
+
 @pytest.mark.parametrize("isolation", [None, "DEFERRED"])
 def test_every_mode_of_sqlite_has_transactions(tmp_path: Path, isolation: Any) -> None:
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=isolation)) as connection:
-        statements = statements_of(connection)
-        with statements.transaction():
-            statements.execute("CREATE TABLE t (n INTEGER)", {})
-        with pytest.raises(ValueError, match="no"), statements.transaction():
-            statements.execute("INSERT INTO t VALUES (:n)", {"n": 1})
-            raise ValueError("no")
-        with statements.transaction():
-            assert statements.execute("SELECT * FROM t", {}).fetchall() == []
+        check_transactions(connection)
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_every_mode_of_psycopg_has_transactions(database: str, autocommit: bool) -> None:
     with psycopg.connect(database, autocommit=autocommit) as connection:
-        statements = statements_of(connection)
-        with statements.transaction():
-            statements.execute("CREATE TABLE t (n INTEGER)", {})
-        with pytest.raises(ValueError, match="no"), statements.transaction():
-            statements.execute("INSERT INTO t VALUES (:n)", {"n": 1})
-            raise ValueError("no")
-        with statements.transaction():
-            assert statements.execute("SELECT * FROM t", {}).fetchall() == []
+        check_transactions(connection)
+
+
+@pytest.mark.parametrize("kind", ["connection", "session"])
+def test_both_kinds_of_sqlalchemy_have_transactions(database: str, kind: str) -> None:
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import Session
+    from sqlalchemy.pool import NullPool
+
+    url = database.replace("postgresql://", "postgresql+psycopg://")
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.connect() if kind == "connection" else Session(engine) as connection:
+        check_transactions(connection)
 
 
 def test_other_libraries_are_refused() -> None:
-    with pytest.raises(TailraceError, match="is no connection that can be used"):
-        statements_of(object())
+    with pytest.raises(TailraceError, match=r"builtins\.object"):
+        application_of(object())  # type: ignore[arg-type]

@@ -201,7 +201,7 @@ def _messages(directory: str, queue: str, offset: int | None) -> Iterator[dict[s
         told: dict[str, Any] = {"offset": entry.offset, "at": moment(message.timestamp).isoformat()}
         if "kind" in row:
             told["kind"] = Kind(row.pop("kind")).name.lower()
-        told |= {"source_offset": message.lsn, "transaction": message.tx} | {
+        told |= {"source_id": message.lsn, "transaction": message.tx} | {
             name: value for name, value in row.items() if value
         }
         if message.destinations:
@@ -235,7 +235,7 @@ def _described(each: Parked) -> dict[str, Any]:
         "offset": message.offset,
         "kind": message.kind.name.lower(),
         "request": message.request,
-        "source_offset": message.source_offset,
+        "source_id": message.source_id,
         "transaction": message.transaction,
         "state": each.state,
         "attempts": each.attempts,

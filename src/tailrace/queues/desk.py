@@ -346,7 +346,7 @@ def _incoming(lane: Lane, message: Received, attempt: int, *, starts_snapshot: b
         message.offset,
         message.kind,
         message.payload,
-        message.source_offset,
+        message.source_id,
         message.transaction,
         message.request,
         message.timestamp,

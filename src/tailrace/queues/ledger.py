@@ -8,12 +8,12 @@ or of SQLAlchemy.
 from __future__ import annotations
 
 import contextlib
-import re
 import sqlite3
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterator
+from typing import Any, Final
 
 from tailrace.errors import TailraceError
+from tailrace.queues.application import Application, PsycopgApplication, application_of
 from tailrace.queues.desk import Place
 from tailrace.queues.entries import Kind
 from tailrace.queues.incoming import Incoming
@@ -34,139 +34,78 @@ CREATE TABLE IF NOT EXISTS LRQ_Received (
 """
 _PLACES: Final = """
 SELECT source, place, snapshot FROM LRQ_Received
-WHERE log = :log AND client = :client AND listener = :listener AND replay = ''
+WHERE log = ? AND client = ? AND listener = ? AND replay = ''
 """
 _ENTER: Final = """
-INSERT INTO LRQ_Received (log, client, listener, source, replay, place, snapshot)
-VALUES (:log, :client, :listener, :source, :replay, :place, :snapshot)
+INSERT INTO LRQ_Received (log, client, listener, source, replay, place, snapshot) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (log, client, listener, source, replay)
 DO UPDATE SET place = excluded.place, snapshot = excluded.snapshot WHERE LRQ_Received.place < excluded.place
 """
 
 
-class Statements(Protocol):
-    """A connection of some library. What was begun before a transaction, while connecting say, is committed first: ours
-    must not be a part of it, for nobody would commit that."""
-
-    is_postgres: bool
-
-    def transaction(self) -> contextlib.AbstractContextManager[object]:
-        """Everything done within it is committed, or after an exception nothing."""
-        ...
-
-    def execute(self, statement: str, values: Mapping[str, object]) -> Any:
-        """Values are named `:name`. Gives the library's cursor."""
-        ...
-
-
 class Ledger:
     """The rows of one listener."""
 
-    def __init__(self, connection: object, log: str, client: str, listener: str) -> None:
-        self._statements = statements_of(connection)
-        self._key: dict[str, object] = {"log": log, "client": client, "listener": listener}
-        with self._statements.transaction():
-            if self._statements.is_postgres:
-                self._statements.execute(_LOCK, {})
-            self._statements.execute(_SCHEMA, {})
+    def __init__(self, connection: Any, log: str, client: str, listener: str) -> None:
+        self._connection = connection
+        self._application = application_of(connection)
+        self._key = (log, client, listener)
+        with self.transaction():
+            if not self._application.is_sqlite:
+                self._application.run(_LOCK)
+            self._application.run(_SCHEMA)
 
     def places(self) -> dict[str, Place]:
         """How far the application is with each source."""
-        with self._statements.transaction():
-            rows = self._statements.execute(_PLACES, self._key).fetchall()
+        with self.transaction():
+            rows = self._application.run(_PLACES, self._key).fetchall()
         return {source: Place(place, snapshot) for source, place, snapshot in rows}
 
     def transaction(self) -> contextlib.AbstractContextManager[object]:
-        return self._statements.transaction()
+        """Everything done within it is committed, or after an exception nothing."""
+        return own_transaction(self._connection, self._application)
 
     def enter(self, message: Incoming) -> bool:
         """Within a transaction: the message is applied in it. False when it was applied before."""
-        in_snapshot = message.kind is Kind.SNAPSHOT
-        values = {
-            **self._key,
-            "source": message.source,
-            "replay": message.replay,
-            "place": message.offset,
-            "snapshot": message.request if in_snapshot else "",
-        }
-        return bool(self._statements.execute(_ENTER, values).rowcount)
+        snapshot = message.request if message.kind is Kind.SNAPSHOT else ""
+        values = (*self._key, message.source, message.replay, message.offset, snapshot)
+        return bool(self._application.run(_ENTER, values).rowcount)
 
 
-def statements_of(connection: object) -> Statements:
-    """How statements are run with a connection; refuses libraries that nobody has tried."""
-    library = type(connection).__module__.partition(".")[0]
+def own_transaction(connection: Any, application: Application) -> contextlib.AbstractContextManager[object]:
+    """A transaction that is no part of another one: what was begun before, while connecting say, is committed first,
+    for nobody would commit that."""
     if isinstance(connection, sqlite3.Connection):
-        return _Sqlite(connection)
-    if library == "psycopg":
-        return _Psycopg(connection)
-    if library == "sqlalchemy" and getattr(connection, "exec_driver_sql", None) is not None:
-        return _SqlAlchemy(connection)
-    what = f"a {type(connection).__module__}.{type(connection).__qualname__} is no connection that can be used"
-    raise TailraceError("input.invalid", what, hint="connect with sqlite3, psycopg or SQLAlchemy")
+        return _through_sqlite(connection)
+    connection.commit()
+    if isinstance(application, PsycopgApplication):
+        through_psycopg: contextlib.AbstractContextManager[object] = connection.transaction()
+        return through_psycopg
+    return _through_sqlalchemy(connection)
 
 
-class _Sqlite:
-    is_postgres = False
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """In words, since commit() means nothing in some of the modes of a connection."""
-        if self._connection.in_transaction:
-            self._connection.execute("COMMIT")
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            if not self._connection.in_transaction:
-                raise _ended_itself()
-            self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-
-    def execute(self, statement: str, values: Mapping[str, object]) -> Any:
-        return self._connection.execute(statement, values)
+@contextlib.contextmanager
+def _through_sqlite(connection: sqlite3.Connection) -> Iterator[None]:
+    """In words, since commit() means nothing in some of the modes of a connection."""
+    if connection.in_transaction:
+        connection.execute("COMMIT")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        if not connection.in_transaction:
+            raise _ended_itself()
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
-class _Psycopg:
-    is_postgres = True
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def transaction(self) -> contextlib.AbstractContextManager[object]:
-        self._connection.commit()
-        found: contextlib.AbstractContextManager[object] = self._connection.transaction()
-        return found
-
-    def execute(self, statement: str, values: Mapping[str, object]) -> Any:
-        return self._connection.execute(re.sub(r":(\w+)", r"%(\1)s", statement), values)
-
-
-class _SqlAlchemy:
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-        name = connection.dialect.name
-        if name not in ("sqlite", "postgresql"):
-            what = f"SQLAlchemy is connected to {name}, which cannot be used"
-            raise TailraceError("input.invalid", what, hint="connect to SQLite or PostgreSQL")
-        self.is_postgres = name == "postgresql"
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        self._connection.commit()
-        begun = self._connection.begin()
-        with begun:
-            yield
-            if not begun.is_active:
-                raise _ended_itself()
-
-    def execute(self, statement: str, values: Mapping[str, object]) -> Any:
-        from sqlalchemy import text
-
-        return self._connection.execute(text(statement), dict(values))
+@contextlib.contextmanager
+def _through_sqlalchemy(connection: Any) -> Iterator[None]:
+    with connection.begin() as begun:
+        yield
+        if not begun.is_active:
+            raise _ended_itself()
 
 
 def _ended_itself() -> TailraceError:

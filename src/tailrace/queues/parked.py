@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS parked (
     place INTEGER NOT NULL,
     kind INTEGER NOT NULL,
     payload BLOB,
-    source_place INTEGER NOT NULL,
+    source_id INTEGER NOT NULL,
     tx TEXT NOT NULL,
     request TEXT NOT NULL,
     sent_at INTEGER NOT NULL,
@@ -46,7 +46,7 @@ CREATE TABLE IF NOT EXISTS parked (
 )
 """
 _COLUMNS: Final = (
-    "id, client, listener, source, place, kind, payload, source_place, tx, request, sent_at,"
+    "id, client, listener, source, place, kind, payload, source_id, tx, request, sent_at,"
     " attempts, reason, parked_at, state, replay"
 )
 
@@ -109,7 +109,7 @@ class ParkingLot:
     def park(self, client: str, listener: str, source: str, message: Received, attempts: int, reason: str) -> int:
         """Put a message aside, durably; returns its number. One that is there already is not put aside twice."""
         row = (
-            client, listener, source, message.offset, int(message.kind), message.payload, message.source_offset,
+            client, listener, source, message.offset, int(message.kind), message.payload, message.source_id,
             message.transaction, message.request, message.timestamp, attempts, reason, now(), ParkedState.PARKED,
         )  # fmt: skip
         names = _COLUMNS.removeprefix("id, ").removesuffix(", replay")
@@ -230,8 +230,8 @@ class ParkingLot:
 
 
 def _parked(row: Sequence[Any]) -> Parked:
-    (number, client, listener, source, place, kind, payload, source_place, tx, request, sent_at) = row[:11]
-    message = Received(place, Kind(kind), payload or b"", source_place, tx, request, Micros(sent_at))
+    (number, client, listener, source, place, kind, payload, source_id, tx, request, sent_at) = row[:11]
+    message = Received(place, Kind(kind), payload or b"", source_id, tx, request, Micros(sent_at))
     attempts, reason, parked_at, state, replay = row[11:]
     return Parked(
         number, client, listener, source, message, attempts, reason, Micros(parked_at), ParkedState(state), replay
