@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers
+from tailrace.queues import wishes
 from tailrace.queues.entries import Kind, Outgoing
+from tailrace.queues.providing import SnapshotContext
+from tailrace.queues.sending import RoutingQueue
 from tailrace.queues.session import State
-from tailrace.queues.site import Supply
+from tailrace.queues.site import STATE, Supply
 from tests.queues.sites import TestSite
 from tests.relay.nodes import wait_for
 
@@ -380,3 +384,68 @@ def test_counts_are_true_in_both_phases(stack: ExitStack, tmp_path: Path, office
     wait_for(lambda: session.remaining().entries == 0, 30)
     told = plant.site.status()["sessions"][0]
     assert (told["remaining_entries"], told["remaining_bytes"], told["lag_s"]) == (0, 0, 0.0)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=30)
+
+
+def test_an_application_sends_and_supplies_through_its_own_database(
+    stack: ExitStack, tmp_path: Path, office: TestSite
+) -> None:
+    """What is rolled back is never sent; two clients share a database, and a restart loses nothing."""
+    path = tmp_path / "app.db"
+    with closing(connect(path)) as application:
+        application.execute("CREATE TABLE stock(item TEXT, amount INTEGER)")
+    outbox = {"outbox": {"sqlite": str(path)}}
+    clients: dict[str, dict[str, Any]] = {"inventory": outbox, "policy": {**outbox, "snapshots": False}}
+    plant = TestSite(tmp_path, "plant").sends(clients, office=office.port)
+    queue, other = RoutingQueue("inventory"), RoutingQueue("policy")
+
+    def provider(context: SnapshotContext) -> None:
+        with closing(connect(path)) as reading:
+            for (item,) in reading.execute("SELECT item FROM stock ORDER BY item"):
+                context.transmit(item.encode())
+
+    with plant:
+        wait_for(lambda: is_ready(path), 30)
+        with closing(connect(path)) as application, application:
+            application.execute("INSERT INTO stock VALUES ('bolts', 5)")
+            queue.transmit(application, b"bolts +5", ["office"])
+            other.transmit(application, b"a rule", ["office"])
+        with closing(connect(path)) as application:
+            queue.transmit(application, b"never", ["office"])
+            application.rollback()
+        office.gets(["a rule"], client="policy")
+    with plant, queue.provide_snapshots(lambda: connect(path), provider):
+        wait_for(lambda: "END" in office.payloads(), 60)
+        with closing(connect(path)) as application, application:
+            queue.transmit_all(application, [(b"nuts +1", ["office"]), (b"nuts +2", ["office"])])
+        wait_for(lambda: office.payloads()[-2:] == ["nuts +1", "nuts +2"], 30)
+        found = office.payloads()
+        assert found[:2] == ["bolts", "END"]
+        assert "never" not in found
+        assert len(found) == len(set(found))
+        with closing(connect(path)) as application, pytest.raises(TailraceError) as caught:
+            queue.transmit(application, b"x", ["nowhere"])
+        assert caught.value.code == "queue.unknown_destination"
+
+
+def is_ready(path: Path) -> bool:
+    """Whether the site has said where messages can be sent."""
+    with closing(connect(path)) as reading:
+        try:
+            found = reading.execute("SELECT count(*) FROM LRQ_Destinations").fetchone()
+        except sqlite3.OperationalError:
+            return False
+    return bool(found == (2,))
+
+
+def test_an_operator_wishes_for_a_snapshot(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    plant.site.provide("inventory", supplies("all"))
+    office.gets(["all", "END"])
+    wishes.leave(str(plant.directory / STATE), "inventory", "nowhere")
+    wishes.leave(str(plant.directory / STATE), "inventory", "office")
+    office.gets(["all", "END", "all", "END"])
+    assert any("sends nothing to nowhere" in line for line in plant.said)

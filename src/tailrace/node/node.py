@@ -27,7 +27,7 @@ from tailrace.node.peers import Peer, peers
 from tailrace.node.retaining import Retaining
 from tailrace.node.store import Store
 from tailrace.queues.guest import QueueGuest
-from tailrace.queues.site import QUEUES, Site
+from tailrace.queues.site import Site
 from tailrace.relay.applier import Applier, Source, State, register
 from tailrace.relay.commit import Committer
 from tailrace.relay.copies import Copies
@@ -197,9 +197,7 @@ class Node:
     def _queues(self, form: NodeForm, opening: ExitStack) -> list[Guest]:
         if form.queues is None:
             return []
-        data = os.path.join(form.data, QUEUES)
-        os.makedirs(data, exist_ok=True)
-        self.site = opening.enter_context(Site(form.queues, form.node, data, self._report))
+        self.site = opening.enter_context(Site(form.queues, form.node, form.data, self._report))
         return [QueueGuest(self.site.sink)]
 
     def _begin(self, worker: threading.Thread, opening: ExitStack) -> None:

@@ -31,8 +31,10 @@ from tailrace.queues.tags import Tags
 from tailrace.relay.applier import Source
 from tailrace.relay.pem import read_pem
 
-QUEUES: Final = "queues"
-"""Where in a node's data directory all of this is."""
+LOG: Final = "queues"
+"""The log, in the data directory of the node."""
+STATE: Final = "queue-state"
+"""What else a site must remember, beside it."""
 Provider = Callable[["Supply"], None]
 """Supplies all data of a client, as payloads."""
 _FULL_LOOK_S: Final = 0.05
@@ -77,8 +79,8 @@ class Site:
     def __init__(self, form: QueuesForm, name: str, data: str, report: Callable[[str], None]) -> None:
         self.name = form.site or name
         self._form = form
-        self._data = data
-        self.directory = os.path.join(data, "log")
+        self._state = os.path.join(data, STATE)
+        self.directory = os.path.join(data, LOG)
         self._report = report
         self._stopping = threading.Event()
         self._closing = ExitStack()
@@ -92,11 +94,11 @@ class Site:
                 CommitLog.open(self.directory, LogConfig(segment_bytes=self._form.segment_bytes))
             )
             self._tags = Tags(self.directory)
-            self.sink = Sink(self.name, self.log, os.path.join(self._data, "incoming"))
+            self.sink = Sink(self.name, self.log, os.path.join(self._state, "incoming"))
             opening.callback(self.sink.close)
-            path = os.path.join(self._data, "requests.json")
+            path = os.path.join(self._state, "requests.json")
             self.requests = Requests(path, lambda: self.log.next_offset, self._ask, self._over)
-            sessions = os.path.join(self._data, "sessions")
+            sessions = os.path.join(self._state, "sessions")
             os.makedirs(sessions, exist_ok=True)
             self.sessions = {
                 (client, site): self._session(client, said, site, sessions)
@@ -308,7 +310,7 @@ class Site:
     def _obey(self) -> None:
         """Do what operators ask for."""
         while not self._stopping.wait(_LOOK_S):
-            for client, site in wishes.taken(self._data):
+            for client, site in wishes.taken(self._state):
                 try:
                     self.resync(client, site)
                 except TailraceError as error:
