@@ -122,6 +122,7 @@ CODES: Final[dict[str, Exit]] = {
     "topology.unknown_tunable": Exit.INPUT,
     "topology.registry_taken": Exit.RUNTIME,
     "topology.registry_failed": Exit.ENVIRONMENT,
+    "queue.parked_failed": Exit.ENVIRONMENT,
 }
 """Every code that exists, with the exit status of a command that ends with it."""
 

@@ -22,6 +22,7 @@ from tailrace.cli import (
     node,
     offset,
     plan,
+    queue,
     rebuild,
     replica,
     serve,
@@ -52,6 +53,7 @@ app.add_typer(node.app, name="node")
 app.add_typer(conflict.app, name="conflict")
 app.add_typer(replica.app, name="replica")
 app.add_typer(topology.app, name="topology")
+app.add_typer(queue.app, name="queue")
 app.command()(init.init)
 app.command()(about.about)
 app.command()(check.check)

@@ -29,6 +29,11 @@ def check_client(name: str) -> str:
     return _checked(name, "client")
 
 
+def check_listener(name: str) -> str:
+    """Refuse what cannot be the name of a listener."""
+    return _checked(name, "listener")
+
+
 def entry_tag(site: str) -> str:
     """What entries for a site are tagged with."""
     return _ENTRY_TAG + site
