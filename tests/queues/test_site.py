@@ -14,7 +14,9 @@ from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers
 from tailrace.queues import wishes
 from tailrace.queues.entries import Kind, Outgoing
+from tailrace.queues.form import QueuesForm
 from tailrace.queues.providing import SnapshotContext
+from tailrace.queues.receiving import Receiver
 from tailrace.queues.sending import RoutingQueue
 from tailrace.queues.session import State
 from tailrace.queues.site import STATE, Supply
@@ -449,3 +451,27 @@ def test_an_operator_wishes_for_a_snapshot(stack: ExitStack, tmp_path: Path, off
     wishes.leave(str(plant.directory / STATE), "inventory", "office")
     office.gets(["all", "END", "all", "END"])
     assert any("sends nothing to nowhere" in line for line in plant.said)
+
+
+def test_what_comes_before_anybody_listens_is_kept(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    office.__exit__()
+    office.form = QueuesForm(**SMALL)
+    office.__enter__()
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(PLAIN, office=office.port))
+    sent = [f"{number} {'x' * 200}" for number in range(50)]
+    for payload in sent:
+        plant.transmit(payload, to=["office"])
+    office.gets(sent)
+    office.site.retain()
+    receiver = Receiver(office.site.directory, "inventory")
+    found = []
+    for message in receiver.messages(timeout_s=1.0):
+        found.append(message.payload.decode())
+        message.ack()
+    assert found == sent
+
+    def is_trimmed() -> bool:
+        office.site.retain()
+        return office.site._tags.first > 0
+
+    wait_for(is_trimmed, 30)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailrace.cli.options import JsonOption, YesOption, confirm
+from tailrace.cli.queuestatus import resync, status
 from tailrace.errors import Place, TailraceError
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tailrace.queues.parked import Parked
 
 app = typer.Typer(help="Look at routing queues, and at messages that nobody could take.", no_args_is_help=True)
+
+app.command()(status)
+app.command()(resync)
 
 _SHOWN_CHARACTERS = 200
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="The site's data directory.", show_default=False)]

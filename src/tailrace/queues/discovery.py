@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 
 from tailrace.log.view import LogView
 from tailrace.namespace import check_file_name
 from tailrace.queues.names import check_client, check_listener, parse_receive_queue, receive_queue
 
-_CONSUMER = "listener"
+LISTENER: Final = "main"
+"""What a listener is called unless somebody says otherwise."""
+_CONSUMER: Final = "listener"
 
 
 def client_queues(client: str) -> re.Pattern[str]:

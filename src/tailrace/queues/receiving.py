@@ -21,7 +21,7 @@ from tailrace.log.view import LogView
 from tailrace.log.watch import LOOK_EVERY_S
 from tailrace.queues.answers import Answer
 from tailrace.queues.desk import Desk, Patience, Place
-from tailrace.queues.discovery import listener_consumer, sources
+from tailrace.queues.discovery import LISTENER, listener_consumer, sources
 from tailrace.queues.incoming import Incoming, Unanswered
 from tailrace.queues.ledger import Ledger
 from tailrace.queues.listener import Listener, ask
@@ -38,7 +38,7 @@ class Receiver:
         self,
         log_directory: str | os.PathLike[str],
         client: str,
-        name: str = "main",
+        name: str = LISTENER,
         *,
         patience: Patience | None = None,
         hold: Hold | None = None,

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import TailraceError
+from tailrace.log.agreement import Hold
 from tailrace.log.batch import Batch, batches_of
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
@@ -27,6 +28,7 @@ from tailrace.log.session import ConsumerSession
 from tailrace.log.staging import Staged
 from tailrace.message import Message, Offset, Op, now
 from tailrace.namespace import RESERVED
+from tailrace.queues.discovery import LISTENER, listener_consumer, parse_listener
 from tailrace.queues.entries import SHIPPED, Kind, received_batch
 from tailrace.queues.names import progress_namespace, receive_queue
 from tailrace.queues.wire import Phase, Session, Shipment, Standing
@@ -73,8 +75,9 @@ class Staging:
 class Sink:
     """Of one site. Any thread may call."""
 
-    def __init__(self, site: str, log: CommitLog, directory: str) -> None:
-        """What is staged is noted in files of a directory."""
+    def __init__(self, site: str, log: CommitLog, directory: str, hold: Hold | None = None) -> None:
+        """What is staged is noted in files of a directory. `hold` says how much is kept for a client that does not
+        listen yet."""
         self.site = site
         self._log = log
         self._directory = directory
@@ -82,13 +85,15 @@ class Sink:
         self._turns: dict[tuple[str, str], threading.Lock] = {}
         self._progress = {(each.client, each.source): each for each in _load(LogReader(log.directory))}
         self._staging: dict[tuple[str, str], Staging] = {}
+        self._kept_for: set[str] = set()
         os.makedirs(directory, exist_ok=True)
         for key, progress in self._progress.items():
             self._turns[key] = threading.Lock()
             self._restore(key, progress)
-        consumers = Consumers(log.directory)
-        consumers.register(CONSUMER, exist_ok=True)
-        self._holding = ConsumerSession(consumers, CONSUMER)
+        self._hold = hold
+        self._consumers = Consumers(log.directory)
+        self._consumers.register(CONSUMER, exist_ok=True)
+        self._holding = ConsumerSession(self._consumers, CONSUMER)
 
     def close(self) -> None:
         self._holding.close()
@@ -160,6 +165,7 @@ class Sink:
 
     def _take_entries(self, key: tuple[str, str], shipment: Shipment, rows: pa.RecordBatch) -> None:
         client, source = key
+        self._keep_for(client)
         known = self._progress.get(key) or Progress(client, source, shipment.session.log, -1)
         if known.log != shipment.session.log:
             what = f"{client} of {source} came from another log until now"
@@ -185,6 +191,7 @@ class Sink:
         if shipment.previous > staging.position:
             what = f"snapshot {request} of {client} of {source} is at {staging.position}, not at {shipment.previous}"
             raise TailraceError("queue.gap", what, hint="it is negotiated again")
+        self._keep_for(client)
         if key not in self._progress:
             unknown = Progress(client, source, shipment.session.log, -1)
             self._log.append(unknown.batches())
@@ -215,6 +222,14 @@ class Sink:
         self._log.publish(_batch_id(key, request), [*staging.parts, closing])
         self._progress[key] = progress
         self._forget(key)
+
+    def _keep_for(self, client: str) -> None:
+        """What comes for a client is kept until somebody listens, under the name that a listener has unless said."""
+        if client in self._kept_for:
+            return
+        if not any((found := parse_listener(name)) and found[0] == client for name in self._consumers.names()):
+            self._consumers.register(listener_consumer(client, LISTENER), hold=self._hold)
+        self._kept_for.add(client)
 
     def _staged(self, key: tuple[str, str], request: str, batches: list[Batch]) -> Staged:
         writer = self._log.staging.writer(_batch_id(key, request), "queue")

@@ -94,7 +94,7 @@ class Site:
                 CommitLog.open(self.directory, LogConfig(segment_bytes=self._form.segment_bytes))
             )
             self._tags = Tags(self.directory)
-            self.sink = Sink(self.name, self.log, os.path.join(self._state, "incoming"))
+            self.sink = Sink(self.name, self.log, os.path.join(self._state, "incoming"), self._form.hold())
             opening.callback(self.sink.close)
             path = os.path.join(self._state, "requests.json")
             self.requests = Requests(path, lambda: self.log.next_offset, self._ask, self._over)
