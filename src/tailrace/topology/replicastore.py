@@ -18,23 +18,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import TailraceError
 from tailrace.log.identity import identity_of as log_identity
-from tailrace.log.standing import standing_of
 from tailrace.log.view import LogView
 from tailrace.message import NodeId, Offset
 from tailrace.node.conflict import Policies
 from tailrace.node.contract import NodeStorage, NodeWriter, StoreOptions
 from tailrace.node.filling import as_messages, fill
 from tailrace.node.form import StoreSpec
-from tailrace.node.identity import identity_of
 from tailrace.node.merging import Merger, put
 from tailrace.relay.decisions import Decisions
-from tailrace.relay.joining import Joining, Taken
+from tailrace.relay.joining import Taken
 from tailrace.relay.names import VERSIONS
 from tailrace.relay.outgoing import first_missing
 from tailrace.relay.vclock import LOCAL
 from tailrace.topology.aside import Aside
 from tailrace.topology.backfill import Backfill
-from tailrace.topology.following import Following
+from tailrace.topology.rowsource import RowSource
 from tailrace.topology.storememory import StoreMemory, keep_reached, recall, recall_reached
 from tailrace.topology.thinning import Thinning
 from tailrace.topology.waiting import Waiting
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
     from tailrace.relay.applier import Source
     from tailrace.source.contract import Table
 
-_BEAT_S: Final = 5.0
 _PREFIX: Final = "replica"
 
 
@@ -106,7 +103,7 @@ class ReplicaStore:
         self._reading = spec.reading_as(f"{_PREFIX} {name}")
         self._data = data
         self._directory = os.path.join(data, "log")
-        self._sources = sources
+        self._rows = RowSource(data, sources)
         self._report = report
         self._ignored = frozenset(ignored)
         self._turn = threading.RLock()
@@ -259,36 +256,12 @@ class ReplicaStore:
 
     def _fill(self) -> None:
         cuts = self._cuts
-        joining, taken = self._take()
+        joining, taken = self._rows.take()
         with self._turn:
             if self._cuts == cuts:  # otherwise the snapshot may have what never happened
                 self._load(self._open(), taken)
                 self._close()
         joining.forget()
-
-    def _take(self) -> tuple[Joining, Taken]:
-        """The rows of a node whose log this is."""
-        errors = []
-        for source in self._sources:
-            try:
-                self._check_source(source)
-                directory = os.path.join(self._data, "filling")
-                joining = Joining(source, identity_of(self._data), directory, is_anonymous=True)
-                with source.client() as client:
-                    return joining, joining.take(client)
-            except TailraceError as error:
-                errors.append(f"{source.name}: {error}")
-        what = f"nobody gives the rows that the store begins with: {'; '.join(errors)}"
-        hint = "name a node with a store as `rows_from` in `replicate_from`; it is tried again"
-        raise TailraceError("topology.store", what, hint=hint)
-
-    def _check_source(self, source: Source) -> None:
-        with Following(source, _PREFIX, beat_s=_BEAT_S) as following:
-            extent = following.extent()
-        mine = standing_of(self._directory).generation
-        if extent.log != log_identity(self._directory) or extent.generation != mine:
-            what = f"it has another log, or one of generation {extent.generation} and not {mine}"
-            raise TailraceError("topology.other_log", what, hint="name a node of this log")
 
     def _load(self, opened: _Opened, taken: Taken) -> None:
         """All rows at once, with what the store needs to know to go on."""
