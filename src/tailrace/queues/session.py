@@ -164,6 +164,7 @@ class Session:
             self._holding.close()
             self._holding = self._held()
         standing = self._ask(client, Call.NEGOTIATE, self._session.packed(), _ANSWER_S)
+        self._tell(error=None)
         match decide(self._source(), standing):
             case Course.WAIT:
                 self._tell(state=State.WAIT)
