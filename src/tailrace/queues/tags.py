@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.log.frame import Head
-from tailrace.log.segment import Segment
+from tailrace.log.segment import Located, Segment
 from tailrace.log.view import LogView
 from tailrace.message import Offset
 
@@ -21,12 +21,15 @@ class Tagged(NamedTuple):
 
     segment: Segment
     """Open until the next frame is asked for."""
-    position: int
-    head: Head
+    located: Located
+
+    @property
+    def head(self) -> Head:
+        return self.located.head
 
     def body(self) -> memoryview:
         """Its rows, the checksum right."""
-        return self.segment.body_of(self.segment.head_at(self.position))
+        return self.segment.body_of(self.located)
 
 
 class Tags:
@@ -51,11 +54,11 @@ class Tags:
             positions = self._positions(tag, base)
             with Segment(self.directory, base) as segment:
                 for position in positions[self._begin(segment, positions, start) :]:
-                    head = segment.head_at(position).head
-                    if head.offset >= end:
+                    located = segment.head_at(position)
+                    if located.head.offset >= end:
                         return
-                    if head.end > start and client in head.destinations:
-                        yield Tagged(segment, position, head)
+                    if located.head.end > start and client in located.head.destinations:
+                        yield Tagged(segment, located)
 
     def group_end(self, offset: int) -> Offset:
         """Where the group ends that an offset is in."""
