@@ -91,7 +91,12 @@ def test_single_head_costs_about_its_own_bytes(tmp_path: Path, monkeypatch: pyte
     asked: list[int] = []
     with FrameFile(path) as file:
         position = list(file.heads())[250].position
-        monkeypatch.setattr(os, "pread", lambda fd, size, at: (asked.append(size), pread(fd, size, at))[1])
+
+        def counted(fd: int, size: int, at: int) -> bytes:
+            asked.append(size)
+            return pread(fd, size, at)
+
+        monkeypatch.setattr(os, "pread", counted)
         located = file.head_at(position)
         file.body_of(located)
     assert sum(asked) <= located.head.frame_bytes + 256
