@@ -59,8 +59,8 @@ class Size:
     """How many messages each of a thousand destinations gets."""
 
 
-FULL = Size(messages=100_000, rounds=3, samples=500, shares=100)
-QUICK = Size(messages=20_000, rounds=1, samples=100, shares=20)
+FULL = Size(messages=100_000, rounds=3, samples=500, shares=40)
+QUICK = Size(messages=20_000, rounds=1, samples=100, shares=10)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,11 @@ def frames(tags: Tags, site: str, start: int = 0, end: int | None = None) -> Ite
 
 
 def payloads(tags: Tags, site: str, start: int = 0, end: int | None = None) -> list[str]:
-    return [
-        payload.decode()
-        for frame in frames(tags, site, start, end)
-        for payload in shipped_rows(decode_body(frame.body())).column("payload").to_pylist()
-    ]
+    found: list[str] = []
+    for frame in frames(tags, site, start, end):
+        column: Any = shipped_rows(decode_body(frame.body())).column("payload")
+        found += [payload.decode() for payload in column.to_pylist()]
+    return found
 
 
 @pytest.mark.parametrize("is_sealed", [True, False])
