@@ -65,10 +65,15 @@ class Child:
 
     def rest(self) -> list[str]:
         """All lines until it ends, which it must do without a failure."""
+        lines = self.lines()
+        assert self._process.wait(DEADLINE_S) == 0
+        return lines
+
+    def lines(self) -> list[str]:
+        """All lines until it ends, however it does."""
         lines = []
         while (line := self._lines.get(timeout=DEADLINE_S)) is not None:
             lines.append(line)
-        assert self._process.wait(DEADLINE_S) == 0
         return lines
 
     def tell(self, line: str) -> None:

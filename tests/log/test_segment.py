@@ -67,6 +67,7 @@ def test_head_longer_than_a_piece_is_read(tmp_path: Path) -> None:
     path = write(tmp_path, long, frame(numbered(2), 1))
     with FrameFile(path) as file:
         first, second = file.frames()
+        assert file.head_at(0).head == first.head
     assert first.head.head_bytes > 128 * KIB
     assert first.head.batch_ids == batch_ids
     assert (second.position, second.head.offset) == (len(long), 1)
@@ -81,6 +82,24 @@ def test_reads_that_return_less_than_was_asked_for_are_gone_on_with(
         expected = list(file.frames())
         monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 7), at))
         assert list(file.frames()) == expected
+
+
+def test_single_head_costs_about_its_own_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who jumps from one frame to another pays for what it wants, not for what stands around it."""
+    path = write(tmp_path, *(frame(numbered(at), at) for at in range(500)))
+    pread = os.pread
+    asked: list[int] = []
+    with FrameFile(path) as file:
+        position = list(file.heads())[250].position
+
+        def counted(fd: int, size: int, at: int) -> bytes:
+            asked.append(size)
+            return pread(fd, size, at)
+
+        monkeypatch.setattr(os, "pread", counted)
+        located = file.head_at(position)
+        file.body_of(located)
+    assert sum(asked) <= located.head.frame_bytes + 256
 
 
 def test_walk_within_bounds_stays_there(tmp_path: Path) -> None:

@@ -21,6 +21,19 @@ from tests.relay.nodes import wait_for
 TOKEN = "queue-test-token"
 
 
+def received_in(log: str, source: str, client: str) -> list[Received]:
+    """All messages of a receive queue that are in a log."""
+    reader = LogReader(log)
+    if not reader.next_offset:
+        return []
+    selection = Selection(namespace=exactly(receive_queue(client, source)))
+    return [
+        message
+        for frame in reader.frames(None, None, selection)
+        for message in received_messages(frame.head.offset, frame.rows())
+    ]
+
+
 class TestSite:
     """A site that can be ended and begun again in the same place, at the same port."""
 
@@ -65,15 +78,7 @@ class TestSite:
 
     def messages(self, source: str = "plant", client: str = "inventory") -> list[Received]:
         """All that has ever come, as far as it is still in the log."""
-        reader = LogReader(self.site.directory)
-        if not reader.next_offset:
-            return []
-        selection = Selection(namespace=exactly(receive_queue(client, source)))
-        return [
-            message
-            for frame in reader.frames(None, None, selection)
-            for message in received_messages(frame.head.offset, frame.rows())
-        ]
+        return received_in(self.site.directory, source, client)
 
     def payloads(self, source: str = "plant", client: str = "inventory") -> list[str]:
         return [

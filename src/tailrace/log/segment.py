@@ -16,6 +16,8 @@ from tailrace.message import Offset
 SUFFIX: Final = ".log"
 _NAME: Final = re.compile(r"([0-9]{20})\.log")
 _CHUNK_BYTES: Final = 64 * KIB
+_HEAD_BYTES: Final = 256
+"""Most heads are shorter: so much is read for a single one."""
 
 
 _NO_BODY: Final = memoryview(b"")
@@ -81,8 +83,8 @@ class FrameFile:
         return self._walk(position, end, bodies=True)
 
     def head_at(self, position: int) -> Located:
-        """The head at a position that an index gave; raises `log.corrupt` when there is none."""
-        for located in self.heads(position):
+        """The head at a position that an index gave, read by itself; raises `log.corrupt` when there is none."""
+        for located in self._walk(position, None, bodies=False, chunk_bytes=_HEAD_BYTES):
             return located
         raise self._torn(position)
 
@@ -92,7 +94,9 @@ class FrameFile:
         self._check_body(located.position, located.head, body)
         return body
 
-    def _walk(self, position: int, end: int | None, *, bodies: bool) -> Iterator[Located]:
+    def _walk(
+        self, position: int, end: int | None, *, bodies: bool, chunk_bytes: int = _CHUNK_BYTES
+    ) -> Iterator[Located]:
         """Frames up to `end` (the file's end when None). Raises at a frame that is not wholly there: the caller decides
         whether that is a tail to cut or damage.
 
@@ -104,7 +108,7 @@ class FrameFile:
         while position < limit:
             at = position - chunk_at
             if at + max(needed, 1) > len(chunk):
-                chunk = memoryview(self.bytes_at(position, min(max(needed, _CHUNK_BYTES), limit - position)))
+                chunk = memoryview(self.bytes_at(position, min(max(needed, chunk_bytes), limit - position)))
                 chunk_at, at = position, 0
                 if len(chunk) < max(needed, 1):
                     raise self._torn(position)

@@ -155,9 +155,12 @@ class LogView:
 
     def active_contents(self) -> Contents:
         """What the published part of the active segment holds. Only what is new since the last call is walked."""
-        return self._published_contents(self.head())
+        return self.published_contents(self.head())
 
-    def _published_contents(self, head: LogHead) -> Contents:
+    def published_contents(self, head: LogHead) -> Contents:
+        """Like `active_contents`, of the segment that was active when a head was read."""
+        if self._active and self._active[0] == head.base and self._active[1].segment_bytes == head.published:
+            return self._active[1]
         with Segment(self.directory, head.base) as segment:
             if segment.size() < head.published:  # sealed and compacted since the head was read
                 return self.contents(segment)
@@ -173,7 +176,7 @@ class LogView:
     def all_contents(self) -> Iterator[tuple[Offset, Contents]]:
         """What every segment holds, the oldest first, the active one last."""
         head = self.head()  # read once: what is sealed or begun from now on does not count
-        active = self._published_contents(head)
+        active = self.published_contents(head)
         bases = self.bases()
         for key in [key for key in list(self._contents) if key[0] < bases[0]]:
             self._contents.pop(key, None)  # retention has removed the segment

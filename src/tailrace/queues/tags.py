@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tailrace.log.frame import Head
-from tailrace.log.segment import Segment
+from tailrace.log.segment import Located, Segment
 from tailrace.log.view import LogView
 from tailrace.message import Offset
 
@@ -21,12 +21,21 @@ class Tagged(NamedTuple):
 
     segment: Segment
     """Open until the next frame is asked for."""
-    position: int
-    head: Head
+    located: Located
+
+    @property
+    def head(self) -> Head:
+        return self.located.head
 
     def body(self) -> memoryview:
         """Its rows, the checksum right."""
-        return self.segment.body_of(self.segment.head_at(self.position))
+        return self.segment.body_of(self.located)
+
+
+class _Reached(NamedTuple):
+    base: Offset
+    offset: Offset
+    position: int
 
 
 class Tags:
@@ -36,6 +45,8 @@ class Tags:
         self.directory = directory
         self._view = LogView(directory)
         self._turn = threading.Lock()
+        self._reached: dict[tuple[str, str], _Reached] = {}
+        """By tag and client: the last frame that was asked for. The next one that is asked for is often behind it."""
 
     @property
     def first(self) -> Offset:
@@ -48,14 +59,14 @@ class Tags:
     def frames(self, tag: str, client: str, start: int, end: int) -> Iterator[Tagged]:
         """Those that have both tags and messages between two places, in log order."""
         for base in self._bases(start, end):
-            positions = self._positions(tag, base)
             with Segment(self.directory, base) as segment:
-                for position in positions[self._begin(segment, positions, start) :]:
-                    head = segment.head_at(position).head
-                    if head.offset >= end:
+                for position in self._positions(segment, tag, client, start):
+                    located = segment.head_at(position)
+                    if located.head.offset >= end:
                         return
-                    if head.end > start and client in head.destinations:
-                        yield Tagged(segment, position, head)
+                    if located.head.end > start and client in located.head.destinations:
+                        self._reached[tag, client] = _Reached(base, located.head.offset, position)
+                        yield Tagged(segment, located)
 
     def group_end(self, offset: int) -> Offset:
         """Where the group ends that an offset is in."""
@@ -65,28 +76,32 @@ class Tags:
     def last(self, tag: str, client: str) -> int:
         """The last offset for which there is something; -1 when there is nothing."""
         for base in reversed(self._bases(0, self.end)):
-            positions = self._positions(tag, base)
             with Segment(self.directory, base) as segment:
-                for position in reversed(positions):
+                for position in reversed(self._positions(segment, tag, client, 0)):
                     head = segment.head_at(position).head
                     if client in head.destinations:
                         return head.end - 1
         return -1
 
     def _bases(self, start: int, end: int) -> list[Offset]:
+        """Of the segments that may hold something between two places."""
+        active = self._view.head().base
+        if start >= active:
+            return [active]
         bases = self._view.bases()
         first = max(0, bisect_left(bases, start + 1) - 1)
         return [base for base in bases[first:] if base < end]
 
-    def _positions(self, tag: str, base: Offset) -> list[int]:
+    def _positions(self, segment: Segment, tag: str, client: str, start: int) -> Sequence[int]:
+        """Where a segment has frames with a tag that end behind a place, and perhaps a few before."""
         with self._turn:
-            if base == self._view.head().base:
-                return list(self._view.active_contents().destinations.get(tag, ()))
-            with Segment(self.directory, base) as segment:
-                return list(self._view.contents(segment).destinations.get(tag, ()))
-
-    def _begin(self, segment: Segment, positions: list[int], start: int) -> int:
-        if start <= segment.base:
-            return 0
-        with self._turn:
-            return bisect_left(positions, self._view.locate(segment, Offset(start)))
+            head = self._view.head()
+            is_active = segment.base == head.base
+            found = self._view.published_contents(head) if is_active else self._view.contents(segment)
+            positions = found.destinations.get(tag, ())
+            if start <= segment.base or not positions:
+                return positions[:]
+            known = self._reached.get((tag, client))
+            if is_active and known is not None and known.base == segment.base and known.offset <= start:
+                return positions[bisect_left(positions, known.position) :]
+            return positions[bisect_left(positions, self._view.locate(segment, Offset(start))) :]
