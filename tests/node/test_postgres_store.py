@@ -279,7 +279,7 @@ def test_closed_to_users(pair: tuple[Shop, PgShop]) -> None:
     """Only the node writes then, whichever rights its users have."""
     a, b = pair
     b.run("CREATE TABLE u(id int PRIMARY KEY)")
-    b.store.notice_tables()
+    b.store.apply()
     b.store.close_to_users()
     for statement in ("INSERT INTO t VALUES (1, 'x')", "DELETE FROM u", "UPDATE t SET word = 'y'"):
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="read-only now"):

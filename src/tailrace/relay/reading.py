@@ -96,7 +96,7 @@ class Readings:
 
     def hold(self, request: Hold) -> None:
         """Keep the log for a pipeline."""
-        self._store.notice_tables()
+        self._store.settle()  # tables that are new are captured
         start = self._journal.end if request.since is None else self._start(request.since)
         self._holds.keep(pipeline_name(request.consumer), start)
 
