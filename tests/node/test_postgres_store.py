@@ -301,7 +301,7 @@ def test_a_schema_that_sqlite_does_not_have(pair: tuple[Shop, PgShop]) -> None:
     b.store.close()
     b.open_store()
     b.run("INSERT INTO public.other VALUES (1)")
-    b.store.capture()
+    b.turn()
     wait_for(lambda: b.journal.vclock <= a.journal.vclock)
     with pytest.raises(TailraceError, match=r"public.other would be table 'other' here"):
         a.store.apply()
