@@ -114,6 +114,7 @@ CODES: Final[dict[str, Exit]] = {
     "relay.anonymous": Exit.INPUT,
     "relay.read_only": Exit.INPUT,
     "relay.loading": Exit.RUNTIME,
+    "relay.busy": Exit.RUNTIME,
     "relay.no_rights": Exit.INPUT,
     "relay.unreachable": Exit.ENVIRONMENT,
     "topology.refused": Exit.RUNTIME,

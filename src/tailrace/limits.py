@@ -23,6 +23,9 @@ FRAME_BYTES_MAX: Final = 64 * MIB
 FRAME_ROWS_MAX: Final = 1 << 20
 """Messages in one frame."""
 
+FRAME_UNPACKED_BYTES_MAX: Final = 512 * MIB
+"""The rows of a frame that came from another node, or goes to one, without compression."""
+
 TAGS_BYTES_MAX: Final = MIB
 """The destinations and batch ids of one frame."""
 
@@ -43,6 +46,25 @@ OFFSET_FLUSH_S: Final = 1.0
 
 STAGING_KEEP_S: Final = 24 * 3600.0
 """Staged frames that nobody published are swept after this time."""
+
+NODES_PER_TOKEN_MAX: Final = 64
+"""Nodes that one token may stand for, as far as the log is kept for them."""
+
+READERS_PER_TOKEN_MAX: Final = 64
+"""Pipelines, likewise."""
+
+SUBSCRIPTIONS_MAX: Final = 512
+SUBSCRIPTIONS_PER_TOKEN_MAX: Final = 64
+"""Peers that follow at the same time; each has a thread."""
+
+JOINS_MAX: Final = 16
+JOINS_PER_TOKEN_MAX: Final = 4
+"""Newcomers at the same time; each has a view of the store."""
+
+COPIES_MAX: Final = 16
+COPIES_PER_TOKEN_MAX: Final = 8
+COPIES_PER_READER_MAX: Final = 4
+"""Copies for pipelines; each may have a view of the store."""
 
 HOLD_S: Final = 3600.0
 """How long a node keeps its log for a reader that it does not know as a node, after it was last heard of."""

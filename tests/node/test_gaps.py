@@ -93,7 +93,7 @@ def test_a_new_snapshot(stack: ExitStack, tmp_path: Path) -> None:
     """Also of tables that are new, and with what was deleted; then both follow each other as before."""
     a, b = joined(stack, tmp_path)
     a.run("CREATE TABLE u(id INTEGER PRIMARY KEY, n INT)", "INSERT INTO u VALUES (1, 2)", "DELETE FROM t WHERE id = 1")
-    a.store.notice_tables()
+    a.store.settle()
     let_go(a, b)
     clock = b.journal.vclock
     applier = follow(stack, b, {"a": a}, resnapshot=True)["a"]

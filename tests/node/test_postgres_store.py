@@ -279,7 +279,7 @@ def test_closed_to_users(pair: tuple[Shop, PgShop]) -> None:
     """Only the node writes then, whichever rights its users have."""
     a, b = pair
     b.run("CREATE TABLE u(id int PRIMARY KEY)")
-    b.store.notice_tables()
+    b.store.apply()
     b.store.close_to_users()
     for statement in ("INSERT INTO t VALUES (1, 'x')", "DELETE FROM u", "UPDATE t SET word = 'y'"):
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction, match="read-only now"):
@@ -301,7 +301,7 @@ def test_a_schema_that_sqlite_does_not_have(pair: tuple[Shop, PgShop]) -> None:
     b.store.close()
     b.open_store()
     b.run("INSERT INTO public.other VALUES (1)")
-    b.store.capture()
+    b.turn()
     wait_for(lambda: b.journal.vclock <= a.journal.vclock)
     with pytest.raises(TailraceError, match=r"public.other would be table 'other' here"):
         a.store.apply()

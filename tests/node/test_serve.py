@@ -74,8 +74,11 @@ class NodeProcess:
                 connection.execute(statement)
 
     def rows(self) -> list[tuple[Any, ...]]:
+        return self.asked("SELECT * FROM t ORDER BY id")
+
+    def asked(self, query: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(self.path, timeout=30)) as connection:
-            return connection.execute("SELECT * FROM t ORDER BY id").fetchall()
+            return connection.execute(query).fetchall()
 
     def said(self) -> str:
         return (self.directory / f"{self.name}.log").read_text()

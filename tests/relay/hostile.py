@@ -9,7 +9,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tailrace.log.batch import batches_of, encode_frame
+from tailrace.log.batch import Batch, batches_of, decode_body, encode_frame
 from tailrace.log.frame import Codec, place_head
 from tailrace.message import Lsn, Message, NodeId, Op, now
 from tailrace.relay.flight import _NOTHING, Call, told
@@ -86,6 +86,19 @@ def frame(*numbers: int, origin: NodeId = ID, namespace: str = "main.t") -> Fram
     rows = [Message(Op.INSERT, now(), namespace, {"id": n, "word": "?"}, lsn=Lsn(n), origin=origin) for n in numbers]
     (batch,) = batches_of(rows)
     return encode_frame(batch, Codec.NONE)
+
+
+def inflated(*columns: pa.Array[Any], codec: Codec = Codec.ZSTD) -> Frame:
+    """A frame of one message, small on its way, whose row has these columns."""
+    rows = frame_rows(1)
+    names = [f"c{number}" for number in range(len(columns))]
+    data = pa.StructArray.from_arrays(list(columns), names)
+    made = rows.set_column(rows.schema.get_field_index("data"), "data", data)
+    return encode_frame(Batch("main.t", made, origin=ID), codec)
+
+
+def frame_rows(*numbers: int) -> pa.RecordBatch:
+    return decode_body(frame(*numbers)[1])
 
 
 def raw(made: Frame, *, closes: bool = True) -> bytes:

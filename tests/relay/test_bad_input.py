@@ -15,10 +15,11 @@ import pyarrow.flight as fl
 import pytest
 
 from tailrace.errors import TailraceError
+from tailrace.limits import MIB
 from tailrace.log.batch import Batch, decode_body, encode_frame
 from tailrace.log.frame import Codec, crc32
 from tailrace.message import Lsn, NodeId
-from tailrace.relay import flight, joining
+from tailrace.relay import checking, flight, joining, journal
 from tailrace.relay.applier import RETRIED, Applier, Source, State
 from tailrace.relay.checking import check_rows
 from tailrace.relay.flight import Call, RelayServer
@@ -26,7 +27,7 @@ from tailrace.relay.request import Ack, Join, Joined, Register, Subscribe
 from tailrace.relay.vclock import COMPONENTS_MAX, Vclock
 from tailrace.relay.wire import SCHEMA, Unpacker
 from tests.node.shops import Shop
-from tests.relay.hostile import ID, HostileSource, frame, raw, sent
+from tests.relay.hostile import ID, HostileSource, frame, inflated, raw, sent
 from tests.relay.nodes import HEARTBEAT_S, TOKEN, TestNode, wait_for
 
 CLUSTER = str(uuid.UUID(int=7))
@@ -198,6 +199,12 @@ def renamed(namespace: str) -> Any:
     return head._replace(namespace=namespace), body
 
 
+def nothings(count: int) -> Any:
+    """One list of so many nulls, which take no room."""
+    offsets = pa.py_buffer(np.array([0, count], np.int64).tobytes())
+    return pa.LargeListArray.from_buffers(pa.large_list(pa.null()), 1, [None, offsets], children=[pa.nulls(count)])
+
+
 OTHER = NodeId(5)
 BAD_ROWS: dict[str, tuple[Callable[[], Any], str]] = {
     "a hole in a group": (lambda: [sent(raw(frame(1, 3)))], "relay.bad_group"),
@@ -223,6 +230,11 @@ BAD_ROWS: dict[str, tuple[Callable[[], Any], str]] = {
     "no rows": (lambda: [sent(nonsense())], "relay.malformed"),
     "a namespace of ours": (lambda: [sent(raw(frame(1, namespace="_tailrace.position")))], "relay.malformed"),
     "a namespace that is a path": (lambda: [sent(raw(renamed("/etc/x")))], "relay.malformed"),
+    "values that are kept once": (
+        lambda: [sent(raw(inflated(pa.array(["x"]).dictionary_encode())))],
+        "relay.malformed",
+    ),
+    "values without any room": (lambda: [sent(raw(inflated(nothings(1 << 30))))], "relay.malformed"),
     "other words": (lambda: [(sent(), pa.py_buffer(b'{"vclock": {"1": -5}}'))], "relay.malformed"),
 }
 
@@ -255,6 +267,27 @@ class TestSources:
         assert error_of(applier) == "relay.unreachable"
         assert reader.messages() == []
         source.is_over = True
+
+    def test_a_few_bytes_that_claim_to_be_many(
+        self, stack: ExitStack, reader: TestNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are refused before they are unpacked."""
+        bomb = inflated(pa.array(["x" * 8 * MIB]))
+        monkeypatch.setattr(checking, "FRAME_UNPACKED_BYTES_MAX", 4 * MIB)
+        monkeypatch.setattr(checking, "decode_body", lambda _: pytest.fail("it was unpacked"))
+        assert len(raw(bomb)) < 100_000
+        assert error_of(follower(stack, reader, HostileSource(CLUSTER, lambda: [sent(raw(bomb))]))) == "relay.malformed"
+        assert reader.messages() == []
+
+    def test_what_others_would_refuse_is_refused_at_home(
+        self, reader: TestNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(journal, "FRAME_UNPACKED_BYTES_MAX", 100_000)
+        head, body = inflated(pa.array(["x" * 200_000]))
+        with pytest.raises(TailraceError) as caught:
+            reader.journal.append_local([Batch(head.namespace, decode_body(body))])
+        assert caught.value.code == "log.frame_too_long"
+        assert reader.messages() == []
 
     def test_another_cluster(self, stack: ExitStack, reader: TestNode) -> None:
         assert error_of(follower(stack, reader, HostileSource(str(uuid.uuid4())))) == "relay.wrong_cluster"

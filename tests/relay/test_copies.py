@@ -43,6 +43,25 @@ def test_a_plan_outlasts_its_process(shop: Shop, tmp_path: Path) -> None:
     assert [path.name for path in directory.iterdir()] == [copy.session]
 
 
+def test_so_many_at_a_time(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipeline's oldest makes room for its next; a peer has room for so many of its pipelines', also later."""
+    monkeypatch.setattr(module, "COPIES_PER_TOKEN_MAX", 5)
+    directory = tmp_path / "copies"
+    made = Copies(shop.store, str(directory))
+    first, *others = [made.begin("p", "paris").session for _ in range(module.COPIES_PER_READER_MAX + 1)]
+    assert not made.has(first)
+    assert all(map(made.has, others))
+    made.begin("q", "paris")
+    for each in (made, Copies(shop.store, str(directory))):
+        with pytest.raises(TailraceError) as caught:
+            each.begin("r", "paris")
+        assert caught.value.code == "relay.busy"
+        assert len(list(directory.iterdir())) == 5, "nothing is left of what was refused"
+    made.begin("r", "berlin")
+    made.end("p")
+    made.begin("s", "paris")
+
+
 def test_what_nobody_asks_for_goes(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """First the view, then the plan."""
     directory = tmp_path / "copies"

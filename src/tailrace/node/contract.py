@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tailrace.deliver.contract import Clearing, Writer
@@ -12,7 +13,7 @@ from tailrace.node.conflict import Clash, Conflict, Keep
 if TYPE_CHECKING:
     from tailrace.adaptor.options import ReaderOptions
     from tailrace.deliver.messages import Messages
-    from tailrace.source.contract import Position, Reader
+    from tailrace.source.contract import Position, Reader, Table
 
 VersionRow = tuple[str, str, int, str, int]
 """Namespace, key, timestamp, origin and lsn of the message that wrote a row last."""
@@ -94,6 +95,20 @@ class NodeStorage(Protocol):
 
     def forbid_untold(self, namespaces: Collection[str]) -> None:
         """Make the database refuse what happens to these tables and cannot be told to other nodes."""
+
+    @property
+    def shape_s(self) -> float:
+        """How long a look at the shape is good for."""
+
+    def shape(self) -> object:
+        """Something that is another as soon as there is a new table or a new column."""
+
+    def noted(self, tables: Sequence[Table]) -> set[str]:
+        """The namespaces of those tables whose changes are noted, with all columns that they have now."""
+
+    def adopting(self, tables: Sequence[Table]) -> AbstractContextManager[Collection[str]]:
+        """From the end of the body on changes of these tables are noted, and together with them what they have that no
+        message has told. In the body nobody else writes those whose namespaces are given: it has to tell their rows."""
 
     def view(self, directory: str) -> NodeView:
         """The database at this moment; an empty directory is there for it."""

@@ -295,6 +295,7 @@ class Node:
                 if self._service.identity.cluster is not None:
                     store.capture()
                     store.apply()
+                    self._tell_once("tables", "".join(f"a table is left out: {why}" for why in store.left_out()[:1]))
                     self._settle_access()
                     self._committer.close_rollbacks()
                 self.store_error = None

@@ -29,6 +29,7 @@ from tailrace.node.conflict import Policies
 from tailrace.node.contract import NodeView, NodeWriter, StoreOptions, VersionRow
 from tailrace.node.filling import as_messages, fill, version_batch
 from tailrace.node.merging import Merger, put
+from tailrace.node.noticing import Noticing
 from tailrace.pipeline.spec import EVERYTHING as ALL_NAMESPACES
 from tailrace.relay.limbo import Limbo
 from tailrace.relay.names import SYNCHRO
@@ -107,6 +108,7 @@ class Store:
             self._session = ConsumerSession(consumers, CONSUMER)
             opening.callback(self._session.close)
             self._merger = self._merger_from(self._session.resume_offset)
+            self._noticing = Noticing(self._reader, self.storage, self._tell_rows)
             self._begin()
             self._merger.recall()
             self._closing = opening.pop_all()
@@ -129,8 +131,12 @@ class Store:
         """
         with self._turn:
             end, vclock = self._bring_up()  # 1.
+            self._notice(at_once=True)
             taken = self.storage.view(directory)  # 2.
             try:
+                if self._noticing.is_new(at_once=True):
+                    what = "a table was made while a view was taken"
+                    raise TailraceError("relay.loading", what, hint="it is tried again")
                 self._capture(taken.position)  # 3.
                 later_end, later = self._journal.snapshot()
                 late = list(self._late(end, later_end))
@@ -209,7 +215,10 @@ class Store:
         """Bring the database up to the journal: what is newer than its rows is written; says how many messages were."""
         for _ in range(_TRIES):
             with self._turn:
-                written = self._merge(self._journal.end)
+                end = self._journal.end
+                written = self._merge(end)
+                if written is not None and self._merger.next_offset >= end:
+                    self._notice()
             if written is not None:
                 return written
             self.capture()
@@ -257,10 +266,9 @@ class Store:
                 with suppress(TailraceError):
                     writer.close()
 
-    def notice_tables(self) -> None:
-        """Changes of tables that are new, or have new columns, are noted from now on."""
-        with self._turn:
-            self._install()
+    def left_out(self) -> list[TailraceError]:
+        """Why tables that came lately are not replicated."""
+        return list(self._noticing.left_out.values())
 
     def tables(self) -> list[Table]:
         """The tables that are replicated, as they are now."""
@@ -269,6 +277,10 @@ class Store:
 
     def wanted_tables(self, reader: Reader) -> list[Table]:
         """The tables that are replicated."""
+        left_out = self._noticing.left_out
+        return [table for table in self._all_wanted(reader) if table.namespace not in left_out]
+
+    def _all_wanted(self, reader: Reader) -> list[Table]:
         return [table for table in reader.tables() if self._wants(table.namespace)]
 
     def idle_policies(self) -> list[str]:
@@ -293,7 +305,7 @@ class Store:
         finally:
             with suppress(TailraceError):
                 writer.close()
-        self._begin()
+        self._noticing.install(self._all_wanted(self._reader))
         self._note_position(self._over(position))
         return count
 
@@ -314,7 +326,7 @@ class Store:
                 writer.commit(Offset(max(0, end - 1)))
                 self._merge_from(end)
                 self._session.commit(max(0, end - 1))
-                self._install()
+                self._noticing.install(self._all_wanted(self._reader))
             return count
         raise TailraceError("relay.loading", "the store is written all the time", hint="it is tried again")
 
@@ -349,17 +361,27 @@ class Store:
 
     def _begin(self) -> None:
         """Changes are noted from now on."""
-        if self._progress.position is not None:
-            check_position(self._reader, self._progress.position)
-        self._install()
+        tables = self._all_wanted(self._reader)
         if self._progress.position is None:
+            self._noticing.install(tables)
             self._note_position(self._reader.position())
+        else:
+            check_position(self._reader, self._progress.position)
+            self._noticing.go_on(tables)
         self._reader.copied()
 
-    def _install(self) -> None:
-        wanted = self.wanted_tables(self._reader)
-        self._reader.install(wanted)
-        self.storage.forbid_untold({table.namespace for table in wanted})
+    def _notice(self, *, at_once: bool = False) -> None:
+        """Capture what is new. All that was captured before is noted in the database: what it knows of is told.
+
+        Looked at twice when there is something: what makes it be captured changes the shape."""
+        while self._noticing.is_new(at_once=at_once):
+            self._noticing.notice(lambda: self._all_wanted(self._reader), tells=not self._is_read_only)
+            self._capture(self._reader.position())
+
+    def _tell_rows(self, batches: list[Batch]) -> None:
+        """Rows that are there and were not noted, as a group of this node's own."""
+        noted = bookmark(replace(self._progress, position=None), self._progress, now())
+        self._journal.append_local(batches, [*noted], knew_us=self._merger.latest_us)
 
     def _note_position(self, position: Position) -> None:
         """Changes are captured from here on."""

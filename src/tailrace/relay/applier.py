@@ -66,6 +66,7 @@ class State(StrEnum):
 
 RETRIED: Final = {
     "relay.loading": State.LOADING,
+    "relay.busy": State.LOADING,
     "relay.unknown_replica": State.LOADING,
     "relay.duplicate": State.LOADING,
     "relay.no_rights": State.LOADING,

@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import TailraceError
+from tailrace.limits import FRAME_UNPACKED_BYTES_MAX
 from tailrace.log.batch import Batch, common_op, decode_body
 from tailrace.log.frame import Head
+from tailrace.log.unpacked import unpacked_bytes
 from tailrace.relay.refusal import bad_group, malformed
 
 if TYPE_CHECKING:
@@ -31,14 +33,39 @@ def check_rows(frames: Sequence[tuple[Head, ReadableBuffer]]) -> None:
             raise bad_group("numbers of its messages come twice, or are left out")
 
 
-def checked(head: Head, body: ReadableBuffer) -> Batch:
-    """The rows of a frame, of which every value can be read."""
+def unpacked(body: ReadableBuffer) -> pa.RecordBatch:
+    """The rows of a body. A few bytes can claim to be many, so it is looked at first how many."""
     try:
+        size = unpacked_bytes(body)
+        if size > FRAME_UNPACKED_BYTES_MAX:
+            what = f"a frame has {size} bytes when it is unpacked, {FRAME_UNPACKED_BYTES_MAX} are allowed"
+            raise malformed(f"what a peer sent cannot be read: {what}")
         rows = decode_body(body)
         rows.validate(full=True)
-    except (pa.ArrowException, StopIteration, OSError) as error:
+    except (pa.ArrowException, StopIteration, OSError, ValueError) as error:
         said = " ".join(str(error).split())[:200]
         raise malformed(f"what a peer sent cannot be read: the rows of a frame are none: {said}") from error
+    if any(map(_has_other_form, rows.schema.types)):
+        raise malformed("what a peer sent cannot be read: a column is of a form in which few values stand for many")
+    return rows
+
+
+def _has_other_form(kind: pa.DataType) -> bool:
+    """Whether values are kept by reference, so that they could be many more than there is room for."""
+    is_other = (
+        pa.types.is_dictionary(kind)
+        or pa.types.is_run_end_encoded(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+    return is_other or any(_has_other_form(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def checked(head: Head, body: ReadableBuffer) -> Batch:
+    """The rows of a frame, of which every value can be read."""
+    rows = unpacked(body)
     if not len(rows) or len(rows) != head.messages:
         raise malformed(f"what a peer sent cannot be read: a frame claims {head.messages} rows and has {len(rows)}")
     try:

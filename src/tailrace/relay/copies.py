@@ -13,16 +13,18 @@ import shutil
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import TailraceError
+from tailrace.limits import COPIES_MAX, COPIES_PER_READER_MAX, COPIES_PER_TOKEN_MAX
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.relay.inquiry import Copy
 from tailrace.relay.join import KEEP_S, frames_of, join_lost, pieces_of, rows_of
 from tailrace.relay.refusal import malformed
+from tailrace.relay.room import Room
 
 if TYPE_CHECKING:
     from tailrace.node.store import Store, View
@@ -43,6 +45,8 @@ class _Copy:
     view: View | None = None
     seen_s: float = field(default_factory=time.monotonic)
     turn: threading.Lock = field(default_factory=threading.Lock)
+    caller: str = ""
+    """Whose token asked for it."""
 
     def drop_view(self) -> None:
         view, self.view = self.view, None
@@ -57,21 +61,47 @@ class Copies:
         self._store = store
         self._directory = directory
         self._lock = threading.Lock()
+        self._room = Room("copies", each_max=COPIES_PER_TOKEN_MAX, all_max=COPIES_MAX)
         os.makedirs(directory, exist_ok=True)
         self._copies = {found.name: found for name in os.listdir(directory) if (found := self._known(name))}
+        for copy in self._copies.values():
+            self._room.take(copy.caller, is_known=True)
 
-    def begin(self, consumer: str) -> Copy:
-        """Take a view, and say in which chunks its rows come."""
-        name = secrets.token_hex(8)
-        os.makedirs(os.path.join(self._directory, name))
-        view = self._take_view(name)
-        copy = _Copy(name, consumer, pieces_of(self._store, view), view)
-        path = os.path.join(self._directory, name, _PLAN)
-        with disk_errors("keeping the plan of a copy", path):
-            Disk().replace_file(path, json.dumps({"consumer": consumer, "pieces": copy.pieces}).encode())
+    def begin(self, consumer: str, caller: str = "") -> Copy:
+        """Take a view, and say in which chunks its rows come. What a pipeline asked for before goes on, unless it is
+        too much: then what it has not looked at for longest ends."""
+        self._end_oldest(consumer)
+        self._room.take(caller)
+        try:
+            copy = self._taken(consumer, caller)
+        except BaseException:
+            self._room.leave(caller)
+            raise
         with self._lock:
-            self._copies[name] = copy
-        return Copy(session=name, tables=_spans(copy.pieces))
+            self._copies[copy.name] = copy
+        return Copy(session=copy.name, tables=_spans(copy.pieces))
+
+    def _taken(self, consumer: str, caller: str) -> _Copy:
+        name = secrets.token_hex(8)
+        directory = os.path.join(self._directory, name)
+        os.makedirs(directory)
+        with ExitStack() as opening:
+            opening.callback(shutil.rmtree, directory, ignore_errors=True)
+            view = self._take_view(name)
+            opening.callback(view.close)
+            copy = _Copy(name, consumer, pieces_of(self._store, view), view, caller=caller)
+            path = os.path.join(directory, _PLAN)
+            told = {"consumer": consumer, "pieces": copy.pieces, "caller": caller}
+            with disk_errors("keeping the plan of a copy", path):
+                Disk().replace_file(path, json.dumps(told).encode())
+            opening.pop_all()
+        return copy
+
+    def _end_oldest(self, consumer: str) -> None:
+        with self._lock:
+            own = [copy for copy in self._copies.values() if copy.consumer == consumer]
+        own.sort(key=lambda copy: copy.seen_s)
+        self._end([copy.name for copy in own[: max(0, len(own) - COPIES_PER_READER_MAX + 1)]])
 
     def has(self, name: str) -> bool:
         return name in self._copies
@@ -116,11 +146,15 @@ class Copies:
         """A pipeline has copied everything."""
         with self._lock:
             names = [name for name, copy in self._copies.items() if copy.consumer == consumer]
-            ended = [self._copies.pop(name) for name in names]
+        self._end(names)
+
+    def _end(self, names: Collection[str]) -> None:
+        with self._lock:
+            ended = [self._copies.pop(name) for name in names if name in self._copies]
         for copy in ended:
             copy.drop_view()
-        for name in names:
-            shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+            self._room.leave(copy.caller)
+            shutil.rmtree(os.path.join(self._directory, copy.name), ignore_errors=True)
 
     def forget_old(self, held: Collection[str]) -> None:
         """Views that nobody looked through for long go; plans, when the log is not kept for their pipeline any more."""
@@ -146,7 +180,8 @@ class Copies:
             with open(os.path.join(path, _PLAN), encoding="utf-8") as stream:
                 told = json.load(stream)
             shutil.rmtree(os.path.join(path, _VIEW), ignore_errors=True)
-            return _Copy(name, told["consumer"], [(namespace, piece) for namespace, piece in told["pieces"]])
+            pieces = [(namespace, piece) for namespace, piece in told["pieces"]]
+            return _Copy(name, told["consumer"], pieces, caller=told.get("caller", ""))
         shutil.rmtree(path, ignore_errors=True)
         return None
 

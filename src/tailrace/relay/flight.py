@@ -121,7 +121,7 @@ class RelayServer(fl.FlightServerBase):
                 case Call.ACK:
                     self._service.acknowledge(self._known(Ack.read(said), peer))
                 case Call.JOIN:
-                    yield self._service.join(self._known(Join.read(said), peer)).packed()
+                    yield self._service.join(self._known(Join.read(said), peer), peer).packed()
                 case Call.FINISH:
                     yield self._service.finish(Finish.read(said)).packed()
                 case Call.REGISTER:
@@ -129,7 +129,7 @@ class RelayServer(fl.FlightServerBase):
                 case _ if guest := next((each for each in self._guests if action.type in each.calls), None):
                     yield from guest.answered(peer, action.type, said)
                 case _:
-                    yield from answered(self._service.readings, action.type, said)
+                    yield from answered(self._service.readings, peer, action.type, said)
 
     def do_get(self, context: fl.ServerCallContext, ticket: fl.Ticket) -> fl.FlightDataStream:
         with told():
@@ -153,7 +153,8 @@ class RelayServer(fl.FlightServerBase):
                     yield from self._serve(wish, context)
 
     def _serve(self, request: Subscribe, context: fl.ServerCallContext) -> Iterator[Any]:
-        with self._service.subscribe(self._known(request, self._check_peer(context))) as (answer, subscription):
+        peer = self._check_peer(context)
+        with self._service.subscribe(self._known(request, peer), peer) as (answer, subscription):
             yield _NOTHING, pa.py_buffer(answer.packed())
             beat_s = 0.0
             with Watch(self._service.journal.log.directory) as watch:

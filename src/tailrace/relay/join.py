@@ -18,11 +18,12 @@ import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.errors import TailraceError
+from tailrace.limits import JOINS_MAX, JOINS_PER_TOKEN_MAX
 from tailrace.log.batch import batches_of, encode_frame
 from tailrace.log.frame import Codec
 from tailrace.log.view import LogView
@@ -31,6 +32,7 @@ from tailrace.relay.names import CLUSTER
 from tailrace.relay.outgoing import Frame, Outgoing, Wish
 from tailrace.relay.refusal import malformed
 from tailrace.relay.request import META_SINCE, Joined, Meta, Registered
+from tailrace.relay.room import Room
 from tailrace.relay.vclock import Vclock
 
 if TYPE_CHECKING:
@@ -39,8 +41,6 @@ if TYPE_CHECKING:
     from tailrace.relay.journal import Journal
     from tailrace.relay.request import Join
 
-SESSIONS_MAX: Final = 16
-"""So many join at the same time; each has a view."""
 KEEP_S: Final = 3600.0
 """A join that nobody went on with for so long is forgotten."""
 
@@ -56,6 +56,7 @@ class _Session:
     is_anonymous: bool = False
     stop: Vclock | None = None
     seen_s: float = field(default_factory=time.monotonic)
+    caller: str = ""
 
     @property
     def chunks(self) -> int:
@@ -70,35 +71,41 @@ class Joins:
         self._store = store
         self._directory = directory
         self._sessions: dict[str, _Session] = {}
+        self._room = Room("joins", each_max=JOINS_PER_TOKEN_MAX, all_max=JOINS_MAX)
         self._lock = threading.Lock()
         shutil.rmtree(directory, ignore_errors=True)  # views of an earlier process: their newcomers begin again
         os.makedirs(directory, exist_ok=True)
 
-    def begin(self, request: Join) -> Joined:
+    def begin(self, request: Join, caller: str = "") -> Joined:
         """Steps 2 and 3; step 1 is done. A newcomer that asks again gets another view."""
         self.forget_old()
         with self._lock:
             before = [name for name, each in self._sessions.items() if each.node == request.node]
         for name in before:
             self.end(name)
-        if len(self._sessions) >= SESSIONS_MAX:
-            what = f"{len(self._sessions)} others join at this moment"
-            raise TailraceError("relay.loading", what, hint="it is tried again")
+        self._room.take(caller)
+        try:
+            session = self._session(request, caller)
+        except BaseException:
+            self._room.leave(caller)
+            raise
+        with self._lock:
+            self._sessions[session.id] = session
+        limbo = self._journal.limbo
+        meta = Meta(term=limbo.term, leader=limbo.leader) if request.version >= META_SINCE else None
+        return Joined(session=session.id, vclock=session.view.vclock, chunks=session.chunks, meta=meta)
+
+    def _session(self, request: Join, caller: str) -> _Session:
         name = secrets.token_hex(8)
         directory = os.path.join(self._directory, name)
         os.makedirs(directory)
-        view = self._store.view(directory)
-        try:
+        with ExitStack() as opening:
+            opening.callback(shutil.rmtree, directory, ignore_errors=True)
+            view = self._store.view(directory)
+            opening.callback(view.close)
             pieces = pieces_of(self._store, view)
-        except BaseException:
-            view.close()
-            raise
-        session = _Session(name, NodeId(request.node), view, pieces, request.is_anonymous)
-        with self._lock:
-            self._sessions[name] = session
-        limbo = self._journal.limbo
-        meta = Meta(term=limbo.term, leader=limbo.leader) if request.version >= META_SINCE else None
-        return Joined(session=name, vclock=view.vclock, chunks=session.chunks, meta=meta)
+            opening.pop_all()
+        return _Session(name, NodeId(request.node), view, pieces, request.is_anonymous, caller=caller)
 
     def chunk(self, name: str, number: int) -> Iterator[list[Frame]]:
         """The rows of one chunk."""
@@ -144,6 +151,7 @@ class Joins:
             session = self._sessions.pop(name, None)
         if session is not None:
             session.view.close()
+            self._room.leave(session.caller)
         shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.errors import TailraceError
+from tailrace.limits import FRAME_UNPACKED_BYTES_MAX
 from tailrace.log.batch import TIMESTAMP, Batch
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
@@ -225,6 +226,8 @@ class Journal:
         batches = [batch for batch in batches if len(batch)]
         if not batches:
             return []
+        for batch in batches:
+            _check_room(batch)
         given = np.concatenate([batch.rows.column("lsn").to_numpy(zero_copy_only=False) for batch in batches])
         ranks = np.empty(len(given), np.int64)
         ranks[np.argsort(given, kind="stable")] = np.arange(1, len(given) + 1)
@@ -237,6 +240,16 @@ class Journal:
         self._own_us = max(_latest(batch.rows) for batch in made)
         self._latest_us = max(self._latest_us, self._own_us)
         return made
+
+
+def _check_room(batch: Batch) -> None:
+    """Refuse here what other nodes would refuse."""
+    if batch.rows.nbytes <= FRAME_UNPACKED_BYTES_MAX:
+        return
+    size = max(piece.rows.nbytes for piece in batch.pieces())
+    if size > FRAME_UNPACKED_BYTES_MAX:
+        what = f"a message of {batch.namespace!r} has {size} bytes, {FRAME_UNPACKED_BYTES_MAX} are allowed"
+        raise TailraceError("log.frame_too_long", what, hint="keep such values elsewhere, and their names here")
 
 
 def clock_of(view: LogView) -> Vclock:

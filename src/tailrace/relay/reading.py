@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tailrace.errors import TailraceError
-from tailrace.limits import MIB
+from tailrace.limits import MIB, READERS_PER_TOKEN_MAX
 from tailrace.log.cursor import Cursor
 from tailrace.log.identity import identity_of
 from tailrace.log.selection import EVERYTHING
@@ -21,6 +21,7 @@ from tailrace.log.session import ConsumerSession
 from tailrace.log.view import LogView
 from tailrace.message import Offset
 from tailrace.namespace import RESERVED
+from tailrace.relay.acquaintances import READERS, Acquaintances
 from tailrace.relay.decisions import Decisions
 from tailrace.relay.holds import PIPELINE, pipeline_name
 from tailrace.relay.inquiry import (
@@ -58,6 +59,15 @@ SPAN_BYTES: Final = 16 * MIB
 """So much of what is wanted is one part."""
 PLAN_BYTES: Final = 256 * MIB
 """So much is planned at a time; the rest is for the next."""
+_OF_ONE: Final[dict[Inquiry, type[Reading | Hold | Forget]]] = {
+    Inquiry.HOLD: Hold,
+    Inquiry.RELEASE: Reading,
+    Inquiry.WHERE: Reading,
+    Inquiry.COPY: Reading,
+    Inquiry.COPIED: Reading,
+    Inquiry.FORGET: Forget,
+}
+"""What is about one pipeline, and only its own token may ask."""
 _WRITERS_IN_CONFLICT: Final = 2
 """One alone is in no conflict with anybody."""
 
@@ -72,6 +82,12 @@ class Readings:
         self._store = store
         self.copies = copies
         self._log = identity_of(journal.log.directory)
+        self._owners = Acquaintances(
+            journal.log.directory,
+            READERS,
+            each_max=READERS_PER_TOKEN_MAX,
+            is_held=lambda consumer: pipeline_name(consumer) in consumers.names(),
+        )
         self._looking = threading.Lock()
         self._contents = self._view()
         """Remembers what is in the log's files."""
@@ -96,7 +112,7 @@ class Readings:
 
     def hold(self, request: Hold) -> None:
         """Keep the log for a pipeline."""
-        self._store.notice_tables()
+        self._store.settle()  # tables that are new are captured
         start = self._journal.end if request.since is None else self._start(request.since)
         self._holds.keep(pipeline_name(request.consumer), start)
 
@@ -104,6 +120,11 @@ class Readings:
         """The pipeline will not come back."""
         self.copies.end(consumer)
         self._holds.release(pipeline_name(consumer), "its pipeline was uninstalled")
+        self._owners.forget(consumer)
+
+    def check_owner(self, consumer: str, peer: str) -> None:
+        """Refuse one that asks for a pipeline which came with another token."""
+        self._owners.check(consumer, peer)
 
     def where(self, consumer: str) -> Spot:
         """Where the store is, with all that has happened in it: what is behind it in the log is not judged yet. While a
@@ -116,10 +137,10 @@ class Readings:
         end, vclock = self._journal.decided(self._store.settle())
         return Spot(log=self._log, offset=end, vclock=vclock)
 
-    def copy(self, consumer: str) -> Copy:
+    def copy(self, consumer: str, caller: str = "") -> Copy:
         """All rows there are. The log is kept before they are looked at."""
         self._holds.keep(pipeline_name(consumer), self._journal.end)
-        return self.copies.begin(consumer)
+        return self.copies.begin(consumer, caller)
 
     def chunk(self, request: Chunk) -> Iterator[list[Frame]]:
         """The rows of a part of a copy."""
@@ -194,6 +215,7 @@ class Readings:
         """Copies of pipelines that were not heard of."""
         held = {each.name.removeprefix(PIPELINE) for each in self._holds.all() if each.name.startswith(PIPELINE)}
         self.copies.forget_old(held)
+        self._owners.forget_all_but(held)
 
     def _start(self, since: Spot) -> Offset:
         """Where in this log a place is. All that comes behind it is here."""
@@ -224,8 +246,10 @@ class Readings:
         return Planned(log=self._log, spans=spans, reached=reached)
 
 
-def answered(readings: Callable[[], Readings], inquiry: str, said: bytes) -> Iterator[bytes]:
+def answered(readings: Callable[[], Readings], peer: str, inquiry: str, said: bytes) -> Iterator[bytes]:
     """What a pipeline is told."""
+    if inquiry in _OF_ONE:
+        readings().check_owner(_OF_ONE[Inquiry(inquiry)].read(said).consumer, peer)
     match inquiry:
         case Inquiry.TABLES:
             yield readings().tables().packed()
@@ -238,7 +262,7 @@ def answered(readings: Callable[[], Readings], inquiry: str, said: bytes) -> Ite
         case Inquiry.WHERE:
             yield readings().where(Reading.read(said).consumer).packed()
         case Inquiry.COPY:
-            yield readings().copy(Reading.read(said).consumer).packed()
+            yield readings().copy(Reading.read(said).consumer, peer).packed()
         case Inquiry.COPIED:
             readings().copied(Reading.read(said).consumer)
         case Inquiry.PLAN:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tailrace.errors import TailraceError
-from tailrace.limits import HOLD_S
+from tailrace.limits import HOLD_S, SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_PER_TOKEN_MAX
 from tailrace.log.agreement import Hold
 from tailrace.log.consumers import Consumers
 from tailrace.message import Lsn, NodeId
@@ -37,6 +37,7 @@ from tailrace.relay.request import (
     Subscribe,
     Subscribed,
 )
+from tailrace.relay.room import Room
 from tailrace.relay.subscription import Subscription, consumer_name
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class Service:
         """The peers that follow now."""
         self._connected: set[int] = set()
         self._lock = threading.Lock()
-        self.acquaintances = Acquaintances(journal.log.directory)
+        self._room = Room("subscriptions", each_max=SUBSCRIPTIONS_PER_TOKEN_MAX, all_max=SUBSCRIPTIONS_MAX)
+        self.acquaintances = Acquaintances(journal.log.directory, is_held=self._is_held)
         self.acknowledged = threading.Condition()
         """Told whenever a peer has acknowledged something."""
         self._keeping = threading.Lock()
@@ -89,7 +91,7 @@ class Service:
         )
 
     @contextmanager
-    def subscribe(self, request: Subscribe) -> Iterator[tuple[Subscribed, Subscription]]:
+    def subscribe(self, request: Subscribe, caller: str = "") -> Iterator[tuple[Subscribed, Subscription]]:
         """One peer that follows, for as long as the body lasts."""
         cluster = self._check_peer(request.node, request.cluster, is_anonymous=request.is_anonymous)
         name = self._hold_of_anonymous(request) if request.is_anonymous else consumer_name(request.node)
@@ -103,7 +105,7 @@ class Service:
         )
         self._check_ahead(request.vclock)
         self.journal.hear_of(request.term)
-        with self._exclusively(request.node), as_gap():
+        with self._exclusively(request.node), self._room.taken(caller), as_gap():
             check_kept(self.journal.oldest(), request.vclock, wish.without)
             if not request.is_anonymous:
                 self.keep_for(request.node, request.vclock)
@@ -116,7 +118,7 @@ class Service:
                 finally:
                     del self.following[request.node]
 
-    def join(self, request: Join) -> Joined:
+    def join(self, request: Join, caller: str = "") -> Joined:
         """A newcomer begins. The log is kept for it before anything else happens."""
         self._ready()
         if request.node == self.identity.node:
@@ -127,7 +129,7 @@ class Service:
             self.holds.keep(anonymous_name(request.node), self.journal.end)
         else:
             self.keep_for(request.node)
-        return joins.begin(request)
+        return joins.begin(request, caller)
 
     def chunk(self, request: Chunk) -> Iterator[list[Frame]]:
         if self._readings is not None and self._readings.copies.has(request.session):
@@ -201,6 +203,10 @@ class Service:
         start = self.journal.end if vclock is None else first_missing(self.journal.view, vclock)
         with self._keeping:
             keep_from(self.consumers, consumer_name(node), start, self._hold)
+
+    def _is_held(self, node: str) -> bool:
+        names = {consumer_name(int(node)), anonymous_name(int(node))}
+        return not names.isdisjoint(self.consumers.names())
 
     def _hold_of_anonymous(self, request: Subscribe) -> str:
         """The log is kept for a replica that only reads from what it does not have, if all of that is there."""

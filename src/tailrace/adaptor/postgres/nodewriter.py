@@ -16,6 +16,7 @@ import psycopg
 from tailrace.adaptor.clashes import clashes, row_of
 from tailrace.adaptor.postgres import conflicts, storesql, target
 from tailrace.adaptor.postgres.server import Server
+from tailrace.adaptor.postgres.slot import Slot
 from tailrace.adaptor.postgres.types import Kinds
 from tailrace.adaptor.postgres.versions import PostgresVersions
 from tailrace.adaptor.postgres.writer import PostgresWriter
@@ -47,6 +48,7 @@ class PostgresNodeWriter(PostgresWriter):
         give_back: Callable[[], None],
         collides: Collides,
         kinds: Callable[[], Kinds],
+        slot: Slot,
         creates: bool,
         in_order: bool,
     ) -> None:
@@ -55,6 +57,7 @@ class PostgresNodeWriter(PostgresWriter):
         self._give_back = give_back
         self._collides = collides
         self._kinds = kinds
+        self._slot = slot
         self._touched: dict[str, set[str]] = {}
         self._uniques: dict[str, list[tuple[str, ...]]] = {}
         """By namespace: the columns that rows with different keys must not share the values of."""
@@ -77,6 +80,10 @@ class PostgresNodeWriter(PostgresWriter):
             what = f"{target_.namespace} names no schema, and would be captured under another name"
             raise TailraceError("destination.refused", what, hint="leave it out with `namespace`")
         super().prepare(target_)
+
+    def _made(self, connection: psycopg.Connection[Any], table: tuple[str, str], key: tuple[str, ...]) -> None:
+        """Users may write it as soon as they see it, and that is told."""
+        self._slot.publish_one(connection, table, tells_all=bool(key))
 
     def clear(self, namespace: str) -> None:
         """Nobody else writes the table from now on."""

@@ -150,6 +150,12 @@ class Slot:
         added = {table.namespace for table in wanted if table.oid not in before}
         return Published(unwanted, set() if is_new else added)
 
+    def publish_one(self, connection: psycopg.Connection[Any], table: tuple[str, str], *, tells_all: bool) -> None:
+        """Add a table that is new to the publications, if there are any yet."""
+        publication = self.publication if tells_all else self.inserts
+        if connection.execute(sql.PUBLISHED, (publication,)).fetchone() is not None:
+            connection.execute(sql.add_to_publication(publication, [table]))
+
     def published(self, connection: psycopg.Connection[Any]) -> list[tuple[str, str]]:
         """The tables whose changes are told: schema and name of each."""
         return connection.execute(sql.PUBLISHED_PLACES, ([self.publication, self.inserts],)).fetchall()

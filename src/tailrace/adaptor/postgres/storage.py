@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import psycopg
 
@@ -27,7 +27,7 @@ from tailrace.adaptor.versions import VersionRow
 from tailrace.deliver.messages import DELIVERED, Messages
 from tailrace.log.batch import Batch, key_of
 from tailrace.node.conflict import Conflict, Keep
-from tailrace.source.contract import Position
+from tailrace.source.contract import Position, Table
 
 if TYPE_CHECKING:
     from tailrace.adaptor.postgres.options import PostgresReaderOptions
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _LOCK_MS: Final = 500
 """How long a lock is waited for: less than the second after which PostgreSQL looks for deadlocks, so that it is always
 the node that gives way, and not a user."""
+_SHAPE_S: Final = 1.0
 _VIEW_LOCK_MS: Final = 5_000
 """How long a view waits for a transaction that was there before."""
 
@@ -84,6 +85,11 @@ class PostgresStorage:
     _writing: psycopg.Connection[Any] | None = None
     _looking: PostgresReader | None = None
     _kinds: Kinds | None = None
+    shape_s: ClassVar = _SHAPE_S
+
+    @property
+    def _slot(self) -> Slot:
+        return Slot(self.reading.server(), self.reading.slot_name)
 
     def open_unnoted(self) -> PostgresNodeWriter:
         return PostgresNodeWriter(
@@ -94,6 +100,7 @@ class PostgresStorage:
             give_back=self._turn.release,
             collides=self._collides,
             kinds=self._all_kinds,
+            slot=self._slot,
             creates=self.creates,
             in_order=self.in_order,
         )
@@ -122,10 +129,38 @@ class PostgresStorage:
         with self.server.session() as connection:
             missing = _without(connection, namespaces, storesql.NO_TRUNCATE)
             if missing:
+                connection.execute(sql.lock_timeout(_LOCK_MS))
                 for statement in (*storesql.PREPARE_STORE, storesql.FORBID_TRUNCATE):
                     connection.execute(statement)
             for table in missing:
                 connection.execute(storesql.forbid_truncate(table.schema, table.name))
+
+    def shape(self) -> object:
+        with self.server.session() as connection:
+            return connection.execute(storesql.SHAPE).fetchone()
+
+    def noted(self, tables: Sequence[Table]) -> set[str]:
+        """The stream tells all columns, also new ones."""
+        with self.server.session() as connection:
+            told = {f"{schema}.{name}" for schema, name in self._slot.published(connection)}
+        return {table.namespace for table in tables if table.namespace in told}
+
+    @contextmanager
+    def adopting(self, tables: Sequence[Table]) -> Iterator[Collection[str]]:
+        """1. Nobody writes the tables that are new until the end, and all that was written can be seen. 2. They are
+        told from here on."""
+        wanted = {table.namespace for table in tables}
+        news = wanted - self.noted(tables)
+        with self.server.session() as connection:
+            found = all_tables(connection, load_kinds(connection, Choices()))
+            known = [table for table in found if table.namespace in wanted]
+            with connection.transaction():
+                connection.execute(sql.lock_timeout(_LOCK_MS))
+                places = [(table.schema, table.name) for table in known if table.namespace in news]
+                if places:
+                    connection.execute(storesql.keep_rows(places))  # 1.
+                self._slot.publish(connection, known)  # 2.
+                yield news
 
     def close_to_users(self, namespaces: Collection[str]) -> None:
         with self.server.session() as connection, connection.transaction():
@@ -143,7 +178,7 @@ class PostgresStorage:
     def view(self, _directory: str) -> PostgresView:
         """1. Keep the tables as they are, 2. take a snapshot whose place among the changes is known, 3. hold it without
         the slot that made it, which would keep the server's log."""
-        server, slot = self.reading.server(), Slot(self.reading.server(), self.reading.slot_name)
+        server, slot = self.reading.server(), self._slot
         with ExitStack() as opening, server.errors():
             holder = server.connect()
             opening.callback(holder.close)

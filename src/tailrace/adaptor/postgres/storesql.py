@@ -94,6 +94,14 @@ SET_GATE: Final = "UPDATE tailrace.tailrace_gate SET closed = %s WHERE closed <>
 IS_NODE: Final = "SET tailrace.is_node = 'on'"
 """What a session says that passes the gate."""
 
+SHAPE: Final = """
+    SELECT md5(string_agg(format('%s %s %s %s %s', c.oid, c.relnamespace, c.relname, c.relnatts, c.relreplident), ','
+                          ORDER BY c.oid)),
+           (SELECT count(*) FROM pg_index WHERE indisprimary)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+      AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname NOT IN ('information_schema', 'tailrace')
+"""
 BEGIN_VIEW: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 EXPORT_SNAPSHOT: Final = "SELECT pg_export_snapshot()"
 
@@ -108,6 +116,12 @@ def keep_tables(tables: Sequence[tuple[str, str]]) -> sql.Composed:
     """Nobody can empty or rewrite these tables, which a snapshot would not survive."""
     listed = sql.SQL(", ").join(sql.Identifier(schema, table) for schema, table in tables)
     return sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(listed)
+
+
+def keep_rows(tables: Sequence[tuple[str, str]]) -> sql.Composed:
+    """Nobody changes rows of these tables; whoever does now is waited for."""
+    listed = sql.SQL(", ").join(sql.Identifier(schema, table) for schema, table in tables)
+    return sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(listed)
 
 
 def forbid_truncate(schema: str, table: str) -> sql.Composed:

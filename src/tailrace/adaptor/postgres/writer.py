@@ -101,6 +101,7 @@ class PostgresWriter:
                 raise TailraceError("destination.refused", what, hint="create it, or say `create: true`")
             if found is None:
                 target.create(connection, schema, table, target_.schema, key)
+                self._made(connection, (schema, table), key)
             elif self._creates and not found.is_view:
                 target.extend(connection, found, target_.schema, widens=self._widens)
             found = target.find(connection, schema, table, key)
@@ -109,6 +110,9 @@ class PostgresWriter:
             target.check_key(connection, found, namespace)
         self._destinations[namespace] = found
         self._prepared[namespace] = target_.schema
+
+    def _made(self, connection: psycopg.Connection[Any], table: tuple[str, str], key: tuple[str, ...]) -> None:
+        """A table was made, in this transaction."""
 
     def write(self, messages: Messages) -> None:
         if not len(messages):

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.adaptor.relay.remote import COPY_S, Remote
-from tailrace.log.batch import Batch, decode_body
+from tailrace.log.batch import Batch
 from tailrace.log.frame import Head
 from tailrace.message import Mode
+from tailrace.relay.checking import unpacked
 from tailrace.relay.inquiry import Copy, Forget, Hold, Inquiry, Plan, Planned, Range, Spot, Tables
 from tailrace.relay.request import Chunk
 from tailrace.source.contract import Piece, Position, Table
@@ -63,7 +64,7 @@ class RelayReader:
     def read_copy(self, namespace: str, piece: Piece) -> Iterator[Batch]:
         wish = Chunk(session=piece["session"], chunk=piece["chunk"])
         for head, body in self._remote.frames(wish, COPY_S):  # a view may have to be taken first
-            yield Batch(head.namespace, decode_body(body), Mode.COPY)
+            yield Batch(head.namespace, unpacked(body), Mode.COPY)
 
     def copied(self) -> None:
         if self._may_copy:
@@ -86,7 +87,7 @@ class RelayReader:
     def read_changes(self, piece: Piece) -> Iterator[Batch]:
         wish = {name: piece[name] for name in ("log", "start", "end", "namespaces", "vclock")}
         for head, body in self._remote.frames(Range(**wish)):
-            yield Batch(head.namespace, _ordered(decode_body(body), head), Mode.SYNC, head.origin)
+            yield Batch(head.namespace, _ordered(unpacked(body), head), Mode.SYNC, head.origin)
         self._reached = piece.get("reached")
 
     def reached(self) -> Position | None:

@@ -24,7 +24,7 @@ FETCH_S: Final = 600.0
 """Nor is one from which the rows of one part do not come for so long."""
 COPY_S: Final = 3600.0
 """A view of a large store takes its time."""
-_AWAY: Final = ("relay.unreachable", "relay.loading", "consumer.locked")
+_AWAY: Final = ("relay.unreachable", "relay.loading", "relay.busy", "consumer.locked")
 _LOST: Final = ("relay.gap", "relay.join_lost", "relay.inside_transaction", "log.below_oldest")
 
 

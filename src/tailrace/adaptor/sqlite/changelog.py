@@ -13,11 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tailrace.adaptor.rowkeys import key_text
 from tailrace.adaptor.sqlite import sql
-from tailrace.adaptor.sqlite.catalog import OURS, TableInfo, find_source, kinds_of
+from tailrace.adaptor.sqlite.catalog import OURS, SCHEMA, TableInfo, find_source, kinds_of
 from tailrace.adaptor.sqlite.kinds import Kind
 from tailrace.adaptor.sqlite.triggers import triggers, uniques_of
+from tailrace.adaptor.sqlite.versions import SqliteVersions
 from tailrace.errors import TailraceError
+from tailrace.message import Op
 
 _TABLES: Final = ("tailrace_changelog", "tailrace_tables", "tailrace_source", "tailrace_replaced")
 COLUMNS_MAX: Final = 990
@@ -63,8 +66,28 @@ def install(connection: sqlite3.Connection, names: Iterable[str], pipeline: str)
         connection.execute("INSERT INTO tailrace_source VALUES (?, 0, ?)", (uuid.uuid4().hex, pipeline or None))
     for name in names:
         table = find_source(connection, name)
-        if table is not None:
+        if table is not None and not _is_current(connection, table):
             _install_table(connection, table)
+
+
+def adopt(connection: sqlite3.Connection, name: str, versions: SqliteVersions, key: tuple[str, ...] = ()) -> None:
+    """Make a table of a node's store note its changes, and note what it has that no node can know of: rows that came
+    before their table was known, and values that came before their column was."""
+    table = find_source(connection, name)
+    if table is None or _is_current(connection, table):
+        return
+    before, present = _latest(connection, table.name), _triggers_on(connection, table)
+    tbl = _install_table(connection, table)
+    if before is None:
+        _note_unknown(connection, tbl, table, versions, key or table.key)
+    elif present:
+        _note_filled(connection, tbl, table, before)
+
+
+def is_noted(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether a table notes its changes, in the form that it has now."""
+    table = find_source(connection, name)
+    return table is not None and state(connection) is not None and _is_current(connection, table)
 
 
 def is_current(connection: sqlite3.Connection, names: Iterable[str]) -> bool:
@@ -122,9 +145,28 @@ def forget(connection: sqlite3.Connection, upto: int) -> None:
     connection.execute("UPDATE tailrace_source SET forgotten = max(forgotten, ?)", (upto,))
 
 
-def _install_table(connection: sqlite3.Connection, table: TableInfo) -> None:
-    if _is_current(connection, table):
-        return
+def _note_unknown(
+    connection: sqlite3.Connection, tbl: int, table: TableInfo, versions: SqliteVersions, key: tuple[str, ...]
+) -> None:
+    """Note all rows of a new table as inserted, but for those that messages have written."""
+    connection.execute(sql.record_all(tbl, table.exposed, table.name, op=Op.INSERT))
+    places = [f"n{table.exposed.index(column)}" for column in key]
+    noted = connection.execute(sql.noted_rows(tbl, places)).fetchall()
+    keys = {key_text(values): seq for seq, *values in noted}
+    known = versions.find(table.namespace, keys) if versions.has_any(table.namespace) else {}
+    connection.executemany("DELETE FROM tailrace_changelog WHERE seq = ?", [(keys[each],) for each in known])
+
+
+def _note_filled(connection: sqlite3.Connection, tbl: int, table: TableInfo, before: Version) -> None:
+    """Note the rows of a table as updated that have values in its new columns which nobody noted."""
+    query = "SELECT name, coalesce(dflt_value, 'NULL') FROM pragma_table_xinfo(?, ?) WHERE hidden = 0"
+    found = connection.execute(query, (table.name, SCHEMA)).fetchall()
+    added = {name: default for name, default in found if name not in before.kinds}
+    if added:
+        connection.execute(sql.record_filled(tbl, table.exposed, table.name, added))
+
+
+def _install_table(connection: sqlite3.Connection, table: TableInfo) -> int:
     if len(table.exposed) > COLUMNS_MAX:
         what = (
             f"table {table.name!r} has {len(table.exposed)} columns; changes of at most {COLUMNS_MAX} can be captured"
@@ -148,6 +190,7 @@ def _install_table(connection: sqlite3.Connection, table: TableInfo) -> None:
     if before is not None and f"{OURS}{before.tbl}_insert" not in present:
         # The table was made anew, as migrations do, and nobody noted what happened to it meanwhile.
         connection.execute(sql.record_all(tbl, table.exposed, table.name))
+    return tbl
 
 
 def _is_current(connection: sqlite3.Connection, table: TableInfo) -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tailrace.adaptor.sqlite.kinds import Kind
@@ -175,9 +175,24 @@ def trigger(named: str, event: str, table: str, statements: Sequence[str]) -> st
     return f"CREATE TRIGGER {name(named)} {event} ON {name(table)} FOR EACH ROW BEGIN {body} END"
 
 
-def record_all(tbl: int, texts: Sequence[str], table: str) -> str:
-    """A statement that notes all rows of a table as updated."""
-    return record(tbl, 1, texts, new="t", source=f" FROM {name(table)} AS t")
+def record_all(tbl: int, texts: Sequence[str], table: str, op: int = 1) -> str:
+    """A statement that notes all rows of a table, as updated unless another operation is given."""
+    return record(tbl, op, texts, new="t", source=f" FROM {name(table)} AS t")
+
+
+def record_filled(tbl: int, texts: Sequence[str], table: str, added: Mapping[str, str]) -> str:
+    """A statement that notes rows as updated that have other values in columns that were added than these columns'
+    defaults; before, there was nothing."""
+    targets = [*change_columns("n", len(texts)), *change_columns("o", len(texts))]
+    values = [*map(column, texts), *("NULL" if text in added else column(text) for text in texts)]
+    filled = " OR ".join(f"{column(text)} COLLATE BINARY IS NOT ({default})" for text, default in added.items())
+    into = f"INSERT INTO tailrace_changelog(tbl, op, at, {', '.join(targets)})"
+    return f"{into} SELECT {tbl:d}, 1, {_NOW}, {', '.join(values)} FROM {name(table)} AS t WHERE {filled}"
+
+
+def noted_rows(tbl: int, places: Sequence[str]) -> str:
+    """The numbers of a table's changes, each with some columns of its row."""
+    return f"SELECT seq, {', '.join(places)} FROM tailrace_changelog WHERE tbl = {tbl:d}"
 
 
 def stage_replaced(

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
-from tailrace.adaptor.sqlite import gate
+from tailrace.adaptor.sqlite import changelog, gate
 from tailrace.adaptor.sqlite.catalog import find_table
 from tailrace.adaptor.sqlite.conflicts import all_conflicts, drop_rival, note, resolve
 from tailrace.adaptor.sqlite.database import Database
 from tailrace.adaptor.sqlite.reader import SqliteReader
-from tailrace.adaptor.sqlite.versions import all_versions
+from tailrace.adaptor.sqlite.versions import SqliteVersions, all_versions
 from tailrace.adaptor.sqlite.writer import SqliteWriter, table_name
+from tailrace.adaptor.values import read_text
 from tailrace.adaptor.versions import VersionRow
 from tailrace.errors import TailraceError
 from tailrace.node.conflict import Conflict, Keep
-from tailrace.source.contract import Position
+from tailrace.source.contract import Position, Table
 
 _VIEW_NAME: Final = "view.db"
 
@@ -50,6 +52,7 @@ class SqliteStorage:
     keys: Mapping[str, tuple[str, ...]]
     creates: bool
     piece_rows: int
+    shape_s: ClassVar = 0.0
 
     def open_unnoted(self) -> SqliteWriter:
         return SqliteWriter(self.database, self.consumer, self.keys, creates=self.creates, unnoted=True)
@@ -66,6 +69,26 @@ class SqliteStorage:
                 what = f"{namespace} has no primary key, by which nodes could tell its rows from others"
                 hint = "give it one, name its columns with `key`, or leave it out with `namespace` at `store`"
                 raise TailraceError("config.invalid", what, hint=hint)
+
+    def shape(self) -> int:
+        with self.database.reading() as connection:
+            (version,) = connection.execute("PRAGMA schema_version").fetchone()
+        return int(version)
+
+    def noted(self, tables: Sequence[Table]) -> set[str]:
+        with self.database.reading() as connection:
+            return {each.namespace for each in tables if changelog.is_noted(connection, table_name(each.namespace))}
+
+    @contextmanager
+    def adopting(self, tables: Sequence[Table]) -> Iterator[Collection[str]]:
+        """What there is goes into the changelog, so there is nothing left to tell."""
+        with self.database.writing() as connection:
+            connection.text_factory = read_text
+            versions = SqliteVersions(connection)
+            for table in tables:
+                key = self.keys.get(table.namespace, ())
+                changelog.adopt(connection, table_name(table.namespace), versions, key)
+        yield ()
 
     def close_to_users(self, namespaces: Collection[str]) -> None:
         with self.database.writing() as connection:

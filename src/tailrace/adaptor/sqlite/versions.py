@@ -17,6 +17,7 @@ _NOTE_ALWAYS: Final = """INSERT INTO tailrace_version VALUES (?, ?, ?, ?, ?) ON 
 _NOTE: Final = f"""{_NOTE_ALWAYS}
     WHERE (excluded.at, excluded.origin, excluded.lsn) > (at, origin, lsn)"""
 _ALL: Final = "SELECT namespace, key, at, origin, lsn FROM tailrace_version ORDER BY namespace, key"
+_ANY: Final = "SELECT 1 FROM tailrace_version WHERE namespace = ? LIMIT 1"
 _BATCH_ROWS: Final = 10_000
 
 
@@ -33,6 +34,10 @@ class SqliteVersions(Versions):
 
     def write(self, rows: Sequence[VersionRow], *, always: bool) -> None:
         self._connection.executemany(_NOTE_ALWAYS if always else _NOTE, rows)
+
+    def has_any(self, namespace: str) -> bool:
+        """Whether anything is known of a table."""
+        return self._connection.execute(_ANY, (namespace,)).fetchone() is not None
 
     def find(self, namespace: str, keys: Collection[str]) -> dict[str, Mark]:
         asked = ((key, self._connection.execute(_FIND, (namespace, key)).fetchone()) for key in keys)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.adaptor.binding import bindable
-from tailrace.adaptor.sqlite import conflicts, gate, sql, target
+from tailrace.adaptor.sqlite import changelog, conflicts, gate, sql, target
 from tailrace.adaptor.sqlite.binding import as_json
 from tailrace.adaptor.sqlite.catalog import OURS, SCHEMA
 from tailrace.adaptor.sqlite.database import Database
@@ -89,11 +89,14 @@ class SqliteWriter:
             if found is None and not self._creates:
                 what = f"{namespace} has no table {table!r} in {self._database.path}"
                 raise TailraceError("destination.refused", what, hint="create it, or say `create: true`")
+            is_noted = self._noted_before is not None and (found is None or changelog.is_noted(connection, table))
             try:
                 if found is None:
                     target.create(connection, table, target_.schema, key)
                 elif self._creates and not found.is_view:
                     target.extend(connection, table, target_.schema, key)
+                if is_noted:  # users may write it as soon as they see it
+                    changelog.install(connection, [table], "")
             except sqlite3.OperationalError as error:
                 raise refused(namespace, "its table cannot be made ready", error) from error
             found = target.find(connection, table, key)

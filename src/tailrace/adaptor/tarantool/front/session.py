@@ -88,6 +88,7 @@ class Session:
         """Is told each stage, in its order."""
         self._salt = secrets.token_bytes(32)
         self._is_known = not tokens
+        self._user = ""
         self._is_gone = threading.Event()
         self._sync = 0
 
@@ -142,7 +143,7 @@ class Session:
         given = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else bytes(given)
         if token is None or not hmac.compare_digest(scramble(token, self._salt[:20]), given):
             raise Refused(_WRONG_PASSWORD, f"Incorrect password supplied for user '{user[:40]}'")
-        self._is_known = True
+        self._is_known, self._user = True, user
         self._send(Type.OK, {})
 
     def _check_known(self) -> None:
@@ -151,7 +152,7 @@ class Session:
 
     def _join(self, packet: Packet) -> None:
         node = self._state.enter(_uuid(packet))
-        joined = self._service.join(Join(node=node))
+        joined = self._service.join(Join(node=node), self._user)
         chunks = [Chunk(session=joined.session, chunk=number) for number in range(joined.chunks)]
         for chunk in chunks:
             for first in self._service.chunk(chunk):
@@ -196,7 +197,10 @@ class Session:
         request = Subscribe(
             node=node, cluster=self._service.identity.cluster or "", vclock=self._state.clock(has, node)
         )
-        with self._service.subscribe(request) as (answer, subscription), Watch(self._directory) as watch:
+        with (
+            self._service.subscribe(request, self._user) as (answer, subscription),
+            Watch(self._directory) as watch,
+        ):
             body: dict[int, Any] = {Key.VCLOCK: self._state.numbered(answer.vclock), Key.CLUSTER: answer.cluster}
             self._send(Type.OK, body, {Head.REPLICA_ID: MASTER})
             self._note("subscribed")
