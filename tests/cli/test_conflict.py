@@ -51,6 +51,25 @@ def test_one_is_decided(tailrace: Tailrace, node: str) -> None:
     assert tailrace("conflict", "list", node).out == "no conflicts to decide about\n"
 
 
+def test_one_that_is_decided(tailrace: Tailrace, node: str) -> None:
+    found = tailrace("conflict", "resolve", node, 1, "--keep", "theirs")
+    assert (found.status, "conflict 1 is decided: ours stayed" in found.err) == (2, True)
+    assert word() == "ours"
+    assert tailrace("conflict", "resolve", node, 1, "--keep", "theirs", "--again").status == 0
+    assert word() == "theirs"
+
+
+@pytest.mark.parametrize(
+    "command", [("conflict", "list"), ("conflict", "resolve", "1", "--keep", "ours"), ("node", "release")]
+)
+def test_a_store_that_is_not_there_is_not_made(tailrace: Tailrace, node: str, command: tuple[str, ...]) -> None:
+    Path("n.db").unlink()
+    found = tailrace(*command[:2], node, *command[2:])
+    assert (found.status, "n.db does not exist" in found.err) == (3, True)
+    assert found.out == ""
+    assert not Path("n.db").exists()
+
+
 def test_one_that_is_not_there(tailrace: Tailrace, node: str) -> None:
     found = tailrace("conflict", "resolve", node, 9, "--keep", "ours")
     assert (found.status, "there is no conflict 9" in found.err) == (2, True)

@@ -13,14 +13,13 @@ from tailrace.log.batch import encode_body
 from tailrace.log.frame import Codec
 from tailrace.log.unpacked import unpacked_bytes
 
-ROWS = pa.record_batch(
-    {
-        "word": pa.array(["some words"] * 20_000),
-        "number": pa.array(range(20_000)),
-        "list": pa.array([{"q": [1, 2]}] * 20_000),
-        "nothing": pa.nulls(20_000),
-    }
-)
+COLUMNS: dict[str, Any] = {
+    "word": pa.array(["some words"] * 20_000),
+    "number": pa.array(range(20_000)),
+    "list": pa.array([{"q": [1, 2]}] * 20_000),
+    "nothing": pa.nulls(20_000),
+}
+ROWS = pa.record_batch(COLUMNS)
 
 
 @pytest.mark.parametrize("codec", Codec)

@@ -116,6 +116,7 @@ MISTAKES = [
     ('{"op": "insert", "namespace": "main.t", "data": {"word": "x"}}', "without id"),
     ('{"op": "insert", "namespace": "main.none", "data": {"id": 1}}', "there is no table main.none"),
     ('{"op": "insert", "namespace": "main.t", "data": {"id": 1, "wrod": "x"}}', "main.t has no column wrod"),
+    ('{"op": "insert", "namespace": "main.t", "data": {"id": "one", "word": "x"}}', "key column 'id'"),
     ('{"op": "upsert", "namespace": "main.t", "data": {"id": 1}}', "line 1: op"),
     ('{"op": "insert"', "line 1"),
     ("", "has no changes"),

@@ -207,6 +207,13 @@ def test_encrypted(stack: ExitStack, tmp_path: Path, is_mutual: bool) -> None:
         with pytest.raises(TailraceError) as caught:
             reader.tables()
         assert caught.value.code == "source.unreachable"
+        said = f"{caught.value.what} {caught.value.hint}"
+        assert "`ca`" in said
+        assert is_mutual or "certificate verify failed" in said, "else the node closes without a word"
+    with closing(RelayReaderOptions.model_validate(asked).open()) as reader:
+        with pytest.raises(TailraceError, match="Socket closed") as caught:
+            reader.tables()
+        assert "if it has `tls`" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import TailraceError
+from tailrace.limits import COPIES_PER_READER_MAX
 from tailrace.log.batch import decode_body
 from tailrace.relay import copies as module
 from tailrace.relay.copies import Copies
@@ -48,7 +49,7 @@ def test_so_many_at_a_time(shop: Shop, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "COPIES_PER_TOKEN_MAX", 5)
     directory = tmp_path / "copies"
     made = Copies(shop.store, str(directory))
-    first, *others = [made.begin("p", "paris").session for _ in range(module.COPIES_PER_READER_MAX + 1)]
+    first, *others = [made.begin("p", "paris").session for _ in range(COPIES_PER_READER_MAX + 1)]
     assert not made.has(first)
     assert all(map(made.has, others))
     made.begin("q", "paris")

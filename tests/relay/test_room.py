@@ -13,7 +13,7 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.limits import JOINS_PER_TOKEN_MAX, NODES_PER_TOKEN_MAX
-from tailrace.relay import flight, service
+from tailrace.relay import flight
 from tailrace.relay.flight import Call, RelayServer, ask
 from tailrace.relay.inquiry import Forget, Hold, Inquiry, Reading, Spot
 from tailrace.relay.paper import Paper
@@ -128,4 +128,3 @@ def test_subscriptions_of_one_token(shop: Shop, asked: Asked, monkeypatch: pytes
     for _, reader in (*found, other):
         if reader is not None:
             reader.cancel()
-    assert service.SUBSCRIPTIONS_PER_TOKEN_MAX < service.SUBSCRIPTIONS_MAX

@@ -46,6 +46,7 @@ def resolve(
     number: Annotated[int, typer.Argument(metavar="NUMBER", help="Of the conflict, as `list` shows it.")],
     *,
     keep: Annotated[Keep, typer.Option("--keep", help="The row that is here, or the one that came.")],
+    again: Annotated[bool, typer.Option("--again", help="Also if it is decided already.")] = False,
 ) -> None:
     """Decide a conflict: the row that stays becomes the newest, and goes to all other nodes."""
     from tailrace.errors import TailraceError
@@ -55,6 +56,9 @@ def resolve(
     if found is None:
         what = f"there is no conflict {number}"
         raise TailraceError("input.invalid", what, hint=f"tailrace conflict list {file} --all")
+    if found.keep is not None and not again:
+        what = f"conflict {number} is decided: {found.keep} stayed"
+        raise TailraceError("input.invalid", what, hint="say --again to decide otherwise")
     storage.resolve(found, keep)
     print(f"conflict {number}: {keep} stays")
 
@@ -74,7 +78,8 @@ def storage_of(spec: NodeSpec) -> NodeStorage:
     if store is None or not isinstance(store.writing, StoreOptions):
         what = "this node has no store"
         raise TailraceError("input.invalid", what, hint="name the file of a node with a `store`")
-    return store.writing.open_storage(store.reading)
+    looking: StoreOptions = store.writing.model_copy(update={"create": False})  # what is not there is not made
+    return looking.open_storage(store.reading)
 
 
 def _lines(conflict: Conflict) -> list[str]:

@@ -10,7 +10,9 @@ import typer
 from tailrace.cli.options import JsonOption
 from tailrace.cli.serve import NodeArgument
 
-app = typer.Typer(help="Look at a node.", no_args_is_help=True)
+app = typer.Typer(
+    help="Look at a node, let it lead, commit through it, give its store back to programs.", no_args_is_help=True
+)
 
 
 @app.command()

@@ -130,7 +130,12 @@ class Node:
             what = "a node without a store does not know what its tables look like"
             raise TailraceError("relay.no_snapshot", what, hint="commit at a node that has a `store`")
         batches = changed_batches(request.changes, self._store.by_namespace())
-        self._store.try_out(batches)
+        try:
+            self._store.try_out(batches)
+        except TailraceError as error:
+            if error.code != "destination.refused":
+                raise
+            raise TailraceError("input.invalid", error.what, hint="correct the rows") from error
         return Committed(lsn=self._committer.commit(batches, acks=request.acks, timeout_s=request.timeout_s))
 
     def _elect(self, request: Elect) -> list[Elected]:

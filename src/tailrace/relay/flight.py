@@ -39,6 +39,7 @@ from tailrace.relay.request import (
 )
 from tailrace.relay.service import Service
 from tailrace.relay.subscription import Subscription
+from tailrace.relay.unreachable import unreachable
 from tailrace.relay.wire import SCHEMA, all_packed, packed_together
 
 HEARTBEAT_S: Final = 1.0
@@ -273,6 +274,5 @@ def ours(error: BaseException) -> TailraceError:
             return TailraceError.decode(json.loads(said))
         except (ValueError, KeyError, TypeError, IndexError):
             pass
-    said = "the other end has closed it" if isinstance(error, StopIteration) else " ".join(str(error).split())[:200]
-    what = f"the connection is lost: {said or type(error).__name__}"
-    return TailraceError("relay.unreachable", what, hint="see that the source runs and can be reached")
+    said = "the other end has closed it" if isinstance(error, StopIteration) else str(error)
+    return unreachable(said or type(error).__name__)

@@ -89,8 +89,7 @@ class Remote:
         except TailraceError as error:
             if error.code in _AWAY:
                 what = f"{self.place} does not answer: {error.what}"
-                hint = "see that the node runs and can be reached"
-                raise TailraceError("source.unreachable", what, hint=hint) from error
+                raise TailraceError("source.unreachable", what, hint=error.hint) from error
             if error.code in _LOST:
                 what = f"changes of {self.place} cannot be read on from where they were: {error.what}"
                 hint = "read another node of its cluster that still has them, or copy again, into a new log"
