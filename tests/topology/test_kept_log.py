@@ -108,7 +108,7 @@ def tree_of(stack: ExitStack, directory: Path, where: str) -> Tree:
         wait_for(lambda: sorted(row.tier or 0 for row in registry.topology()) == [0, 1, 2], 60)
     wait_for(lambda: middle.pulling.copies == ["leaf"])
     told = Consumers(directory / "middle" / "log")
-    wait_for(lambda: told.known_position("replica-leaf") == log.next_offset - 1, 60)
+    wait_for(lambda: told.known_position("replica-leaf") == log.next_offset - 2, 60)
     return Tree(log, root, middle, leaf, registry, server)
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog
+from tailrace.log.consumers import Consumers
 from tailrace.log.repair import find_damage
+from tailrace.log.retention import Keep, retain
 from tailrace.log.view import LogView
 from tailrace.topology.copied import promote
 from tailrace.topology.matching import Rollback
@@ -276,3 +278,32 @@ def test_a_copy_is_not_thrown_away_for_another_log(log: CommitLog, stack: ExitSt
     copy = stack.enter_context(Copying(tmp_path / "copy", [foreign.source]))
     wait_for(lambda: copy.progress.error is not None and copy.progress.error.code == "topology.other_log", 30)
     assert segments(tmp_path / "copy") == segments(tmp_path / "root")
+
+
+def test_a_copy_that_ends_where_a_segment_does(stack: ExitStack, tmp_path: Path) -> None:
+    """The record by which it is matched is kept for it."""
+    log = stack.enter_context(CommitLog.open(tmp_path / "root", SMALL_SEGMENTS))
+    append(log, 0, 50)
+    root = stack.enter_context(Served(tmp_path / "root"))
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+        consumers = Consumers(log.directory)
+        wait_for(lambda: consumers.position(consumers.get("replica-copy")) == log.next_offset - 2, 30)
+    log.roll()
+    append(log, 50, 200)
+    retain(log.directory, keep=Keep())
+    assert segments(tmp_path / "root").keys() < {*segments(tmp_path / "copy"), *segments(tmp_path / "root")}
+    with Copying(tmp_path / "copy", [root.source]) as copy:
+        copy.reaches(log)
+    tail = segments(tmp_path / "root")
+    assert {name: raw for name, raw in segments(tmp_path / "copy").items() if name in tail} == tail
+
+
+def test_a_copy_that_is_not_served_is_not_held_for(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root", fanout=1))
+    first = stack.enter_context(Copying(tmp_path / "first", [root.source]))
+    first.reaches(log)
+    second = stack.enter_context(Copying(tmp_path / "second", [root.source]))
+    wait_for(lambda: second.progress.error is not None, 30)
+    assert Consumers(log.directory).names() == ["replica-first"]
+    assert list(root.pulling.heard()) == ["first"]

@@ -30,6 +30,7 @@ from tailrace.topology.copied import promote
 from tailrace.topology.form import ReplicaSpec
 from tailrace.topology.load import load_any
 from tailrace.topology.replicanode import ReplicaNode
+from tailrace.topology.thinning import Thinning
 from tests.relay.nodes import wait_for
 from tests.topology.logs import TOKEN, segments
 
@@ -386,3 +387,43 @@ def test_a_promoted_copy_can_be_written(stack: ExitStack, tmp_path: Path) -> Non
     promote(str(copy.data / "log"))
     with CommitLog.open(copy.data / "log") as risen:
         assert risen.next_offset > 0
+
+
+def test_two_replicas_with_one_store(stack: ExitStack, tmp_path: Path) -> None:
+    """What one puts aside the other would miss."""
+    root = Root(stack, tmp_path)
+    with Kept(tmp_path, root.node.port) as copy:
+        copy.reaches(root)
+    store = "sqlite: {path: copy.db}"
+    (tmp_path / "other.db").symlink_to(tmp_path / "copy.db")
+    with Kept(tmp_path, root.node.port, "other", store) as other:
+        wait_for(lambda: any("is the store of another replica" in line for line in other.said), 30)
+    with Kept(tmp_path, root.node.port) as copy:
+        root.run("INSERT INTO t VALUES (2, 'goes on')")
+        copy.reaches(root)
+
+
+def test_nothing_is_held_for_rows_that_were_fetched(stack: ExitStack, tmp_path: Path) -> None:
+    root = Root(stack, tmp_path)
+    with Kept(tmp_path, root.node.port) as copy:
+        copy.reaches(root)
+        assert [held.name for held in root.node.held()] == ["replica-copy"]
+
+
+def test_names_that_are_no_tables_are_told(stack: ExitStack, tmp_path: Path) -> None:
+    root = Root(stack, tmp_path)
+    with Kept(tmp_path, root.node.port, physrep_ignore="[main.uu, main.u]") as copy:
+        wait_for(lambda: any("there is no table main.uu yet" in line for line in copy.said), 60)
+        assert not any("no table main.u yet" in line for line in copy.said)
+    with pytest.raises(TailraceError, match="names no schema"):
+        Kept(tmp_path, root.node.port, physrep_ignore="[u]")
+
+
+def test_a_backfill_ends_with_its_replica(tmp_path: Path) -> None:
+    """Whoever holds its standard input is gone."""
+    work = Thinning(str(tmp_path), "main.t", ("id",), 0, 0, (), str(tmp_path / "to"))
+    process = subprocess.Popen([sys.executable, "-m", "tailrace.topology.thinning"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(work.encode().encode() + b"\n")
+    process.stdin.close()
+    assert process.wait(60) == 1

@@ -80,7 +80,7 @@ def apply_now(
     from tailrace.topology.applynow import ask
 
     found = read_status(data)
-    if not found["is_running"] or found["store"] is None:
+    if not found["is_running"] or found.get("store") is None:
         what = "the replica has no store" if found["is_running"] else "the replica does not run"
         raise TailraceError("input.invalid", what, hint=f"tailrace replica status {data}")
     upto = ask(data)

@@ -208,11 +208,12 @@ def _lines(found: Outcome) -> list[str]:
 
 def _client(registry: str, ca: str | None) -> RegistryClient:
     from tailrace.cli.token import said_token
+    from tailrace.relay.address import checked_address
     from tailrace.relay.applier import Source
     from tailrace.relay.pem import read_pem
     from tailrace.topology.registryclient import RegistryClient
 
-    where = f"{'grpc+tls' if ca else 'grpc'}://{registry}"
+    where = f"{'grpc+tls' if ca else 'grpc'}://{checked_address(registry, '--registry')}"
     return RegistryClient(Source("registry", where, said_token(), read_pem(ca)))
 
 

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
+from tailrace.errors import TailraceError
+
 PORT: Final = 4700
 
 
@@ -20,6 +22,14 @@ def _address(value: str) -> str:
         raise ValueError("the port is none") from None
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{host}:{port}"
+
+
+def checked_address(value: str, what: str) -> str:
+    """An address that was said on a command line."""
+    try:
+        return _address(value)
+    except ValueError as error:
+        raise TailraceError("input.invalid", f"{what}: {value[:80]!r}: {error}", hint="write host:port") from None
 
 
 Address = Annotated[str, AfterValidator(_address)]

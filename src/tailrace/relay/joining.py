@@ -69,8 +69,11 @@ class Joining:
         *,
         is_anonymous: bool = False,
         is_again: bool = False,
+        is_passing: bool = False,
     ) -> None:
-        """`is_again`: the node belongs to the cluster already, and takes a new snapshot."""
+        """`is_again`: the node belongs to the cluster already, and takes a new snapshot. `is_passing`: it is anonymous,
+        and will not follow."""
+        self._is_passing = is_passing
         self._source = source
         self._identity = identity
         self._directory = directory
@@ -137,7 +140,9 @@ class Joining:
         return joined
 
     def _wish(self) -> Join:
-        return Join(node=self._identity.node, is_anonymous=self._is_anonymous)
+        return Join(
+            node=self._identity.node, is_anonymous=self._is_anonymous, is_passing=True if self._is_passing else None
+        )
 
     def _resumed(self) -> Joined | None:
         """The join that was cut, if it was from the same source."""

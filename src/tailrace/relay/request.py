@@ -56,6 +56,8 @@ class Join(Paper):
     version: Annotated[int, Field(ge=1)] = VERSION
     is_anonymous: bool = False
     """Whether it only reads: it is not registered in the cluster, and the log is kept for it for a while only."""
+    is_passing: bool | None = None
+    """Whether it wants the rows and will not follow: the log is not kept for it."""
 
 
 class Meta(Paper):

@@ -125,9 +125,9 @@ class Service:
             raise TailraceError("relay.self", "a node cannot join itself", hint="name another source")
         self._check_registers(is_anonymous=request.is_anonymous)
         joins = self._joining()
-        if request.is_anonymous:
+        if request.is_anonymous and not request.is_passing:
             self.holds.keep(anonymous_name(request.node), self.journal.end)
-        else:
+        elif not request.is_anonymous:
             self.keep_for(request.node)
         return joins.begin(request, caller)
 

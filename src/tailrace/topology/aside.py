@@ -52,12 +52,14 @@ class Aside:
                     what = f"the rows of {namespace} that were put aside cannot be read: {error}"
                     raise TailraceError("topology.store", what, place=Place(path), hint=_HINT) from error
 
+    def has(self, namespace: str) -> bool:
+        """Whether rows of a table are here."""
+        path = self._path(namespace)
+        return os.path.isdir(path) and any(name.endswith(".arrow") for name in os.listdir(path))
+
     def forget(self, namespace: str) -> None:
         """They are in the store again."""
         shutil.rmtree(self._path(namespace), ignore_errors=True)
-
-    def forget_all(self) -> None:
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _path(self, namespace: str) -> str:
         """A name from outside is no path."""

@@ -44,8 +44,8 @@ class Backfill:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
         stdin: Any = self._process.stdin
         with suppress(BrokenPipeError):
-            stdin.write(work.encode().encode())
-            stdin.close()
+            stdin.write(work.encode().encode() + b"\n")
+            stdin.flush()  # it stays open: when it is closed, by whatever ends this process, the other one ends
 
     @property
     def is_done(self) -> bool:
@@ -86,6 +86,9 @@ class Backfill:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
         shutil.rmtree(self._work.to, ignore_errors=True)
         with suppress(FileNotFoundError):
             os.remove(self._said)

@@ -115,6 +115,9 @@ class ReplicaForm(Options):
             raise ValueError("replicate_from: two sources have the same name")
         if why := name_problem(self.node, "node"):
             raise ValueError(f"node: {why}")
+        for name in self.physrep_ignore:
+            if "." not in name:
+                raise ValueError(f"physrep_ignore: {name} names no schema; write it as main.{name} or public.{name}")
         check_said_once(self.tunables, self.said_tunables())
         return self
 

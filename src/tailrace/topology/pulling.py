@@ -19,6 +19,7 @@ from tailrace.log.agreement import Hold
 from tailrace.log.consumers import Consumers, State
 from tailrace.log.head import LogHead
 from tailrace.log.identity import identity_of
+from tailrace.log.offsets import WHOLE_LOG
 from tailrace.log.segment import Segment, list_segments, segment_name
 from tailrace.log.session import ConsumerSession
 from tailrace.log.standing import standing_of
@@ -107,19 +108,26 @@ class Pulling:
         return Matched(digests=[self._digest(each.base, each.position, each.size) for each in request.places])
 
     def keep(self, request: Keep) -> None:
-        """Hold the log from an offset on. Only forward: what was let go may be gone."""
+        """Hold the log for a copy that needs what comes from an offset on. The message before is held, too: by it the
+        copy is matched. Only forward: what was let go may be gone. Whoever would not be served is not held for."""
+        self._check_room(request.name)
         name = REPLICA + request.name
         self._hear(request.name)
-        if name not in self._consumers.names() or self._consumers.get(name).state is State.INVALIDATED:
+        begin = max(0, request.offset - 1)
+        is_known = name in self._consumers.names()
+        found = self._consumers.get(name) if is_known else None
+        if found is None or found.state is State.INVALIDATED:
+            if found is not None and begin <= found.positions.of(WHOLE_LOG) + 1:
+                return  # it was past its cap there, and still is
             end = LogView(self._directory).head().next_offset
-            self._holds.keep(name, Offset(max(min(request.offset, end), list_segments(self._directory)[0])))
+            self._holds.keep(name, Offset(max(min(begin, end), list_segments(self._directory)[0])))
             if self._hold is not None:
                 self._consumers.agree_on_hold(name, self._hold)
             return
         self._holds.show_life(name)
         with suppress(TailraceError), ConsumerSession(self._consumers, name) as session:  # else the next time
-            if request.offset > session.resume_offset:
-                session.commit(request.offset - 1)
+            if begin > session.resume_offset:
+                session.commit(begin - 1)
 
     def leave(self, request: Leave) -> None:
         """It is not expected any more, though its log is kept for a while: it may come back."""
@@ -140,12 +148,16 @@ class Pulling:
                     del self._pulling[request.name]
                     self._left_s[request.name] = time.monotonic()
 
-    def _enter(self, name: str) -> int:
+    def _check_room(self, name: str) -> None:
         with self._turn:
             others = len(self._present() - {name})
-            if others >= self._fanout():
-                what = f"{others} others copy this log already, as many as it serves"
-                raise TailraceError("topology.full", what, hint="copy one of the copies")
+        if others >= self._fanout():
+            what = f"{others} others copy this log already, as many as it serves"
+            raise TailraceError("topology.full", what, hint="copy one of the copies")
+
+    def _enter(self, name: str) -> int:
+        self._check_room(name)
+        with self._turn:
             self._heard_s[name] = self._clock()
             self._pulling[name] = self._pulling.get(name, 0) + 1
             return self._pulling[name]

@@ -9,6 +9,7 @@ that is cut afterwards never happened, so it is filled anew.
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -20,11 +21,14 @@ from tailrace.errors import TailraceError
 from tailrace.log.identity import identity_of as log_identity
 from tailrace.log.view import LogView
 from tailrace.message import NodeId, Offset
+from tailrace.namespace import RESERVED
 from tailrace.node.conflict import Policies
 from tailrace.node.contract import NodeStorage, NodeWriter, StoreOptions
 from tailrace.node.filling import as_messages, fill
 from tailrace.node.form import StoreSpec
+from tailrace.node.identity import identity_of
 from tailrace.node.merging import Merger, put
+from tailrace.pipeline.suggest import did_you_mean
 from tailrace.relay.decisions import Decisions
 from tailrace.relay.joining import Taken
 from tailrace.relay.names import VERSIONS
@@ -110,6 +114,8 @@ class ReplicaStore:
         self._opened: _Opened | None = None
         self._cuts = 0
         self._aside = Aside(os.path.join(data, "aside"))
+        self._backfills = os.path.join(data, "backfill")
+        shutil.rmtree(self._backfills, ignore_errors=True)
         self._backfill: Backfill | None = None
         self._met: set[str] = set()
         """Tables of which there are messages."""
@@ -177,15 +183,24 @@ class ReplicaStore:
 
     def _open(self) -> _Opened:
         if self._opened is None:
-            memory = self._recalled() or StoreMemory(log_identity(self._directory))
+            memory = self._recalled() or self._unfilled()
             if memory.log != log_identity(self._directory):
                 what = f"{self._spec.writing.where()} has the rows of another log"
                 raise TailraceError("topology.store", what, hint="give the replica a database of its own")
+            if memory.owner != str(identity_of(self._data).node):
+                if not self._spec.replaces:
+                    what = f"{self._spec.writing.where()} is the store of another replica"
+                    hint = "give each a database of its own; or end the other one, and say `replace: true` at `store`"
+                    raise TailraceError("topology.store", what, hint=hint)
+                memory = self._unfilled(memory.epoch + 1)
             if memory.vclock is not None and memory.namespace != self._pattern:
-                memory = StoreMemory(memory.log, memory.epoch + 1)
+                memory = self._unfilled(memory.epoch + 1)
                 self._report("other tables are wanted than before, so the store is filled anew")
             self._opened = self._open_as(memory)
         return self._opened
+
+    def _unfilled(self, epoch: int = 0) -> StoreMemory:
+        return StoreMemory(log_identity(self._directory), str(identity_of(self._data).node), epoch)
 
     def _open_as(self, memory: StoreMemory) -> _Opened:
         log = FollowedLog(self._directory)
@@ -246,7 +261,7 @@ class ReplicaStore:
 
     def _lose(self, opened: _Opened, why: str) -> None:
         """From now on, durably, the store is to be filled."""
-        memory = StoreMemory(opened.memory.log, opened.memory.epoch + 1)
+        memory = self._unfilled(opened.memory.epoch + 1)
         with closing(opened.storage.open_unnoted()) as writer:
             memory.keep(writer)
             writer.commit(Offset(0))
@@ -277,6 +292,17 @@ class ReplicaStore:
             keep_reached(writer, began)
             writer.commit(Offset(began - 1))
         self._report(f"the store has {filled.count} rows, as of offset {began}")
+        self._tell_unknown(lacks)
+
+    def _tell_unknown(self, ignored: Collection[str]) -> None:
+        """Names that are no tables, as far as anybody knows: somebody may have meant others."""
+        known = [*(table.namespace for table in self._tables()), *self._told_names()]
+        for name in ignored:
+            if name not in known and not self._aside.has(name):
+                self._report(f"there is no table {name} yet, which is to be ignored{did_you_mean(name, known)}")
+
+    def _told_names(self) -> list[str]:
+        return [name for name in LogView(self._directory).last_offsets() if not name.startswith(RESERVED)]
 
     def _clear(self, writer: NodeWriter, *, is_ours: bool) -> None:
         for table in self._tables():
@@ -355,7 +381,7 @@ class ReplicaStore:
                 start=start,
                 end=end,
                 undone=tuple((each.start, each.stop) for each in undone),
-                to=os.path.join(self._data, "backfill", "offsets"),
+                to=os.path.join(self._backfills, secrets.token_hex(8)),
             )
         )
 
@@ -385,4 +411,4 @@ class ReplicaStore:
         backfill, self._backfill = self._backfill, None
         if backfill is not None:
             backfill.end()
-            shutil.rmtree(os.path.join(self._data, "backfill"), ignore_errors=True)
+            shutil.rmtree(self._backfills, ignore_errors=True)

@@ -36,7 +36,7 @@ class RowSource:
             try:
                 self._check(source)
                 directory = os.path.join(self._data, "filling")
-                joining = Joining(source, identity_of(self._data), directory, is_anonymous=True)
+                joining = Joining(source, identity_of(self._data), directory, is_anonymous=True, is_passing=True)
                 with source.client() as client:
                     return joining, joining.take(client)
             except TailraceError as error:

@@ -23,6 +23,8 @@ class StoreMemory:
 
     log: str
     """The log's identity."""
+    owner: str
+    """The number of the replica: what is put aside is in its data directory."""
     epoch: int = 0
     """How often it was to be filled; what was noted about its tables before does not count any more."""
     vclock: Vclock | None = None
@@ -37,6 +39,7 @@ class StoreMemory:
         clock = None if self.vclock is None else self.vclock.encode()
         told = {
             "log": self.log,
+            "owner": self.owner,
             "epoch": self.epoch,
             "vclock": clock,
             "namespace": self.namespace,
@@ -55,6 +58,7 @@ def recall(writer: NodeWriter) -> StoreMemory | None:
         clock = told["vclock"]
         return StoreMemory(
             str(told["log"]),
+            str(told["owner"]),
             int(told["epoch"]),
             None if clock is None else decode_vclock(clock),
             str(told["namespace"]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -116,7 +117,8 @@ def main() -> int:
     """An error is told as JSON, the last line of standard error."""
     from tailrace.spark.beside import session_beside
 
-    work = Thinning.decode(sys.stdin.read())
+    work = Thinning.decode(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         with session_beside(work.log) as session:
             thin(work, session())
@@ -124,6 +126,13 @@ def main() -> int:
         sys.stderr.write(json.dumps(_in_our_words(error, work).encode()) + "\n")
         return 1
     return 0
+
+
+def _end_with_parent() -> None:
+    """Whoever began this holds the other end of standard input; what it leaves behind would be in its successor's
+    way."""
+    sys.stdin.read()
+    os._exit(1)
 
 
 def _in_our_words(error: Exception, work: Thinning) -> TailraceError:
