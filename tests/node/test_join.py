@@ -93,9 +93,9 @@ def test_what_is_written_meanwhile(stack: ExitStack, tmp_path: Path, monkeypatch
     a, b = source(stack, tmp_path), newcomer(stack, tmp_path)
     begin, register = Joins.begin, Joins.register
 
-    def busy_begin(joins: Joins, request: Any) -> Any:
+    def busy_begin(joins: Joins, request: Any, caller: str) -> Any:
         a.run("INSERT INTO t VALUES (6000, 'before the view')")
-        joined = begin(joins, request)
+        joined = begin(joins, request, caller)
         a.run("INSERT INTO t VALUES (6001, 'after the view')", "DELETE FROM t WHERE id < 100")
         a.turn()
         return joined
