@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.log.reader import LogReader
+from tailrace.queues.site import LOG
 from tests.log.children import Child
 from tests.node.test_serve import SECRET, NodeProcess, free_ports
 from tests.queues.sender import CLIENT, RUN, SINK, SOURCE
@@ -27,7 +28,7 @@ class Sites:
         (self._port,) = free_ports(1)
         lines = [f"node: {SINK}", f"data: ./{SINK}", f"listen: 127.0.0.1:{self._port}", "founder: true", "queues: {}"]
         file = "\n".join([*lines, f'tokens: {{{SOURCE}: "${{TOKEN}}"}}'])
-        self.log = str(directory / SINK / "queues" / "log")
+        self.log = str(directory / SINK / LOG)
         self.sent = 0
         """All messages below this number were accepted from the application."""
         self.node = stack.enter_context(NodeProcess(directory, SINK, file))
