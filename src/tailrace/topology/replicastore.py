@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tailrace.errors import TailraceError
 from tailrace.log.identity import identity_of as log_identity
 from tailrace.log.view import LogView
-from tailrace.message import NodeId, Offset
+from tailrace.message import Offset
 from tailrace.namespace import RESERVED
 from tailrace.node.conflict import Policies
 from tailrace.node.contract import NodeStorage, NodeWriter, StoreOptions
@@ -33,9 +33,9 @@ from tailrace.relay.decisions import Decisions
 from tailrace.relay.joining import Taken
 from tailrace.relay.names import VERSIONS
 from tailrace.relay.outgoing import first_missing
-from tailrace.relay.vclock import LOCAL
 from tailrace.topology.aside import Aside
 from tailrace.topology.backfill import Backfill
+from tailrace.topology.followedlog import FollowedLog
 from tailrace.topology.rowsource import RowSource
 from tailrace.topology.storememory import StoreMemory, keep_reached, recall, recall_reached
 from tailrace.topology.thinning import Thinning
@@ -47,27 +47,6 @@ if TYPE_CHECKING:
     from tailrace.source.contract import Table
 
 _PREFIX: Final = "replica"
-
-
-class FollowedLog:
-    """The copied log, as what is merged."""
-
-    node: NodeId = LOCAL
-
-    def __init__(self, directory: str) -> None:
-        self.directory = directory
-        self.view = LogView(directory)
-
-    @property
-    def end(self) -> Offset:
-        return self.view.head().next_offset
-
-    @property
-    def first(self) -> Offset:
-        return self.view.bases()[0]
-
-    def append_local(self, batches: Sequence[Batch]) -> object:
-        raise TailraceError("log.is_copy", f"{len(batches)} batches for a log that is a copy", hint="report it")
 
 
 @dataclass(slots=True)
