@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     """What an application sends through."""
 
 
-class Application:
+class Application(ABC):
     """Statements are written with `?`, and `{now}` is the database's time in seconds."""
 
     is_sqlite: bool
@@ -31,13 +32,13 @@ class Application:
         """The connection of the driver."""
         return self._connection
 
+    @abstractmethod
     def run(self, statement: str, values: Sequence[Any] = ()) -> Any:
         """Run a statement in the transaction that the connection is in, or begins; gives a cursor."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         """Run a statement for each row."""
-        raise NotImplementedError
 
     def commit(self) -> None:
         self._connection.commit()
