@@ -1,4 +1,5 @@
-"""Thinning: which messages of a table still matter in a long stretch of a log, those that wrote a row last.
+"""Thinning: which messages of a table still matter in a long stretch of a log, those that wrote a row last. Updates may
+tell some fields only: of each set of fields the last one matters.
 
 Spark's tasks read the stretch. `python -m tailrace.topology.thinning` does it in a process of its own, so that a
 replica stays light: what is wanted comes on its standard input as JSON.
@@ -29,9 +30,10 @@ from tailrace.message import Offset
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_COLUMNS: Final = "key string, at long, origin string, lsn long, offset long"
+_COLUMNS: Final = "key string, fields string, at long, origin string, lsn long, offset long"
 _KINDS: Final[dict[str, pa.DataType]] = {
     "key": pa.string(),
+    "fields": pa.string(),
     "at": pa.int64(),
     "origin": pa.string(),
     "lsn": pa.int64(),
@@ -85,9 +87,10 @@ class Marking:
             if not len(messages) or not key:
                 continue
             offsets: list[Any] = messages.offsets().to_pylist()
+            fields = json.dumps(sorted(messages.fields))
             told = zip(*keys_of(messages, key), marks(messages), offsets, strict=True)
             rows = [
-                (each, *mark, offset)
+                (each, fields, *mark, offset)
                 for new, old, mark, offset in told
                 if not any(begin <= offset < end for begin, end in self.work.undone)
                 for each in {new, old}
@@ -109,7 +112,7 @@ def thin(work: Thinning, session: SparkSession) -> None:
     ids = session.range(0, len(items), 1, max(1, len(items)))
     marked = ids.mapInArrow(Marking(work, items), _COLUMNS)
     newest = sql.max_by("offset", sql.struct("at", "origin", "lsn")).alias("offset")
-    kept = marked.groupBy("key").agg(newest).select("offset").distinct()
+    kept = marked.groupBy("key", "fields").agg(newest).select("offset").distinct()
     kept.write.parquet(f"file://{os.path.abspath(work.to)}")
 
 
