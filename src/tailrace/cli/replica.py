@@ -63,9 +63,14 @@ def replica(
 @app.command()
 def promote(data: DataArgument) -> None:
     """Make a copy that is not kept up any more a log of its own, which can be written; end the replica first."""
+    from tailrace.errors import TailraceError
+    from tailrace.topology.copied import is_begun
     from tailrace.topology.copied import promote as promote_copy
 
-    standing = promote_copy(os.path.join(data, "log"))
+    log = os.path.join(data, "log")
+    if not is_begun(log):
+        raise TailraceError("input.invalid", f"there is no copy in {data}", hint="name a replica's data directory")
+    standing = promote_copy(log)
     print(f"{data} can be written; it is of generation {standing.generation}")
 
 
