@@ -177,3 +177,8 @@ def test_mistakes(
     refused = tailrace("replica", *options)
     assert (refused.status, said in refused.err) == (2, True), refused.err
     assert SECRET not in refused.err
+
+
+def test_what_is_no_copy_cannot_be_promoted(tailrace: Tailrace, tmp_path: Path) -> None:
+    refused = tailrace("replica", "promote", tmp_path / "nowhere")
+    assert (refused.status, "there is no copy" in refused.err) == (2, True), refused.err
