@@ -84,7 +84,8 @@ class Child:
 
     def kill(self) -> None:
         if self._process.is_alive():
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may end just now
+                os.kill(self.pid, signal.SIGKILL)
         self._process.join(DEADLINE_S)
 
     def status(self) -> int | None:

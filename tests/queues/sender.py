@@ -39,6 +39,7 @@ def send(directory: str, port: str, token: str) -> None:
             numbers = range(first, first + 1 + transaction % 5)
             site.transmit([Outgoing(CLIENT, str(number).encode(), (SINK,)) for number in numbers])
         say("end")
+        say(str(site.log.next_offset))
         threading.Event().wait()
 
 

@@ -71,8 +71,9 @@ def kill_often(directory: Path, kills: int, seed: int) -> None:
                 sites.kill_node()
                 sites.node.start()
         sites.sender.tell("stop")
-        *_, last = iter(sites.sender.line, "end")
-        count = int(last)
+        while sites.sender.line() != "end":
+            pass
+        count = int(sites.sender.line())
         wait_for(lambda: len(received_in(sites.log, SOURCE, CLIENT)) >= count, 120)
         assert sites.node.end(signal.SIGTERM) == 0
         messages = received_in(sites.log, SOURCE, CLIENT)

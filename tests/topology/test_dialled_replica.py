@@ -155,11 +155,14 @@ def test_without_the_registry_a_replica_that_waited_goes_on_waiting(
     above.registry.reset_nodes([top], State.ACTIVE)
     above.registry.add_rule(below.site, top)
     below.reaches(log)
+    dialled = f"127.0.0.1:{root.server.port} (dialled)"
+    below.node.replica.change_source()  # it may have found its source before the rule was there
+    wait_for(lambda: below.node.replica.progress.source == dialled, 30)
     above.server.stop()
     below.node.replica.change_source()
     append(log, 30, 20)
     below.reaches(log)
-    assert below.node.replica.progress.source == f"127.0.0.1:{root.server.port} (dialled)"
+    assert below.node.replica.progress.source == dialled
 
 
 def test_without_the_registry_a_replica_that_connected_goes_on_connecting(

@@ -48,8 +48,11 @@ replicate_from:
         self.log = directory / name / "log"
 
     def is_equal(self) -> bool:
-        root = segments(self.directory / "root" / "log")
-        return self.log.exists() and segments(self.log) == root and bool(self.status())
+        try:
+            root = segments(self.directory / "root" / "log")
+            return self.log.exists() and segments(self.log) == root and bool(self.status())
+        except FileNotFoundError:  # it is being cut
+            return False
 
 
 def topology(
