@@ -96,9 +96,12 @@ class Requests:
         with self._turn:
             return (client, site) in self._kept.forced
 
-    def done(self, client: str, site: str) -> None:
-        """A site has got its snapshot."""
+    def done(self, client: str, site: str, request: str) -> None:
+        """A site has got the snapshot of a request. If another one was wished for since, that stays."""
         with self._turn:
+            found = self._of(client, site)
+            if found is None or found.id != request:
+                return
             self._kept.forced = [each for each in self._kept.forced if each != (client, site)]
             over = self._leave(client, site)
             self._keep()

@@ -267,7 +267,7 @@ class Session:
 
     def _complete(self, request: Request) -> None:
         self._acknowledged = request.base
-        self._requests.done(self.client, self.sink)
+        self._requests.done(self.client, self.sink, request.id)
         self._snapshot = None
         self._tell(position=request.base, completed_us=int(now()), failures=0)
         self._note(at_once=True)
