@@ -7,7 +7,6 @@ uses the outside system as its own users would. `docs/guides/add-an-adaptor.md` 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from tailrace.message import Message, Mode, Offset, Op
 from tailrace.pipeline.spec import SchemaPolicy
 from tailrace.source.contract import Piece, Position, Reader, Table
 from tailrace.spark.types import spark_schema, spark_type
+from tests.forked import FORKED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -427,7 +427,7 @@ def replay(state: dict[int, Row], changes: Iterable[Message]) -> dict[int, Row]:
 @contextmanager
 def written_meanwhile(source: ChangingSource, table: str, seed: int, writes: int) -> Iterator[Callable[[], bool]]:
     """Another process writes at random while the body runs."""
-    process = multiprocessing.get_context("spawn").Process(target=write_at_random, args=(source, table, seed, writes))
+    process = FORKED.Process(target=write_at_random, args=(source, table, seed, writes))
     process.start()
     try:
         yield process.is_alive

@@ -135,6 +135,29 @@ def test_another_primary_key(tarantool: TarantoolServer, following: Following) -
     ]
 
 
+@pytest.mark.parametrize("engine", ["memtx", "vinyl"])
+def test_rows_that_are_found_by_another_index(tarantool: TarantoolServer, tmp_path: Path, engine: str) -> None:
+    """Vinyl logs a delete with the key by which it was asked for, and both log what found nothing so."""
+    tarantool.run(
+        f"local s = box.schema.space.create('two', {{engine = '{engine}'}}) s:create_index('pk') "
+        "s:create_index('other', {parts = {2, 'unsigned'}}) "
+        "s:create_index('pair', {parts = {{3, 'string', is_nullable = true}, {2, 'unsigned'}}}) "
+        "for i = 1, 5 do s:insert{i, 10 * i, 'w'} end s:insert{10, 1}"
+    )
+    following = Following(tarantool.address(), tmp_path)
+    tarantool.run(
+        "local s = box.space.two s.index.other:delete(10) s.index.other:delete(99) "
+        "s.index.other:update(99, {{'=', 4, 1}}) "
+        "s.index.other:update(20, {{'=', 2, 21}}) s.index.other:delete(20) s.index.other:delete(21) "
+        "s.index.pair:delete({'w', 30}) s:replace{4, 44, 'v'} "
+        "s.index.pair:delete({'w', 40}) s.index.pair:delete({'v', 44})"
+    )
+    gone = [message.data for message in following.read() if message.op is Op.DELETE]
+    assert [row["field1"] for row in gone if row] == [1, 2, 3, 4]
+    tarantool.run("local s = box.space.two s:truncate() s:insert{7, 50, 'w'} s.index.other:delete(50)")
+    assert [message.op for message in following.read()] == [Op.COMMAND, Op.INSERT, Op.DELETE]
+
+
 def test_keys_of_every_kind(tarantool: TarantoolServer, following: Following) -> None:
     tarantool.run(
         "local u, dec = require('uuid'), require('decimal') "

@@ -59,11 +59,19 @@ def test_a_greeting_and_back() -> None:
     assert (read.version, read.instance, read.salt) == ((2, 6, 0), UUID, bytes(20))
 
 
-@pytest.mark.parametrize("said", [b"", b"220 smtp ready\r\n", b"\x00" * 128, GREETING[:100], GREETING[:64] + b"?" * 64])
+@pytest.mark.parametrize("said", [b"220 smtp ready\r\n", b"\x00" * 128, GREETING[:64] + b"?" * 64])
 def test_what_is_no_tarantool(impostor: Callable[[bytes], Server], said: bytes) -> None:
     error = refusal(lambda: Connection(impostor(said)))
     assert error.code == "source.unsupported"
     assert "greet" in error.what
+
+
+@pytest.mark.parametrize("words", [0, 4, 100])
+def test_one_that_ends_before_it_has_greeted(impostor: Callable[[bytes], Server], words: int) -> None:
+    """As a port does whose server is restarted behind it: it is waited for."""
+    error = refusal(lambda: Connection(impostor(GREETING[:words])))
+    assert error.code == "source.unreachable"
+    assert "before it had greeted" in error.what
 
 
 def test_an_old_version(impostor: Callable[[bytes], Server]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from tailrace.adaptor.tarantool.catalog import INDEXES, SPACES, SYSTEM_MAX, TRUN
 from tailrace.adaptor.tarantool.image import CATALOG_PARTS, GONE, Image
 from tailrace.adaptor.tarantool.iproto import Key, Type, malformed
 from tailrace.adaptor.tarantool.keys import ImageKey, KeyOf, key_of_tuple, key_of_values
+from tailrace.adaptor.tarantool.lookup import Lookup
 from tailrace.adaptor.tarantool.operations import Impossible, updated, upserted
 from tailrace.adaptor.tarantool.stream import Change
 from tailrace.errors import TailraceError
@@ -48,6 +49,10 @@ class Applying:
     image: Image
     spaces: dict[int, Space] = field(default_factory=dict)
     _known: dict[int, tuple[Space, _Rows]] = field(default_factory=dict)
+    _lookup: Lookup = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lookup = Lookup(self.image)
 
     def apply(self, change: Change) -> Iterator[Effect]:
         """One change. What it did is told when it is done."""
@@ -85,7 +90,9 @@ class Applying:
         try:
             told: Any = body.get(Key.TUPLE)
             is_whole = change.type in (Type.INSERT, Type.REPLACE, Type.UPSERT)
-            key = rows.of_tuple(told) if is_whole else rows.of_key(body[Key.KEY])
+            key = rows.of_tuple(told) if is_whole else self._key(rows, body)
+            if key is None:
+                return None, None
             old = self.image.get(space, key)
             new = _after(change, old, told, rows.names)
             if old is not None and new is not None and not _has_key(rows, new, key):
@@ -100,7 +107,15 @@ class Applying:
             self.image.put(space, key, new)
         elif old is not None:
             self.image.remove(space, key)
+        self._lookup.changed(space, old, new)
         return old, new
+
+    def _key(self, rows: _Rows, body: Mapping[int, Any]) -> ImageKey | None:
+        """Of the row that is to be changed, None when there is none."""
+        index: Any = body.get(Key.INDEX_ID) or 0
+        if index == 0:
+            return rows.of_key(body[Key.KEY])
+        return self._lookup.find(rows.space, int(index), body[Key.KEY], rows.of_tuple)
 
     def _truncated(self, change: Change) -> Iterator[Effect]:
         """A row of _truncate counts how often a space was emptied."""
@@ -111,12 +126,16 @@ class Applying:
         if space is not None and not space.why_unusable:
             self.image.ready(space.id, space.parts)
             self.image.clear(space.id)
+            self._lookup.forget(space.id)
             yield Effect(space, Op.COMMAND)
 
     def _described(self, system: int, old: list[Any] | None, new: list[Any] | None) -> Iterator[Effect]:
         """A space or its first index was made, changed or dropped."""
         row = new or old
-        if row is None or row[0] <= SYSTEM_MAX or (system == INDEXES and row[1] != 0):
+        if row is None or row[0] <= SYSTEM_MAX:
+            return
+        self._lookup.forget(row[0])
+        if system == INDEXES and row[1] != 0:
             return
         before = self.spaces.get(row[0])
         after = self._found(row[0])

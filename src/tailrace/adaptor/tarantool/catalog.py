@@ -94,7 +94,7 @@ def read_space(row: Any, primary: Any | None) -> Space:
     """One space from its row in `_space` and that of its first index, None when it has none."""
     try:
         id_, name, options, told = int(row[0]), str(row[2]), row[5], row[6]
-        parts = () if primary is None else tuple(_part(part) for part in primary[5])
+        parts = () if primary is None else read_parts(primary)
         return Space(id_, name, _columns(told, parts), parts, _why_unusable(name, options, parts))
     except (IndexError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise malformed(f"a space is described as nobody knows: {error}") from error
@@ -110,14 +110,27 @@ def _why_unusable(name: str, options: Any, parts: tuple[Part, ...]) -> str:
         return "it is a view"
     if not parts:
         return "it has no primary index, and so no rows"
-    if any(part.is_inside for part in parts):
-        return "its key lies inside of a field"
-    if any(part.collation not in _COLLATIONS for part in parts):
-        return "its key has a collation other than unicode, unicode_ci and binary"
+    if why := why_not_compared(parts):
+        return why
     try:
         check_name(f"{SCHEMA}.{name}", "space")
     except TailraceError as error:
         return str(error)
+    return ""
+
+
+def read_parts(index: Any) -> tuple[Part, ...]:
+    """The key of an index from its row in `_index`."""
+    return tuple(_part(part) for part in index[5])
+
+
+def why_not_compared(parts: Iterable[Part]) -> str:
+    """Why it is not known which tuples have the same key; empty when it is."""
+    for part in parts:
+        if part.is_inside:
+            return "its key lies inside of a field"
+        if part.collation not in _COLLATIONS:
+            return "its key has a collation other than unicode, unicode_ci and binary"
     return ""
 
 

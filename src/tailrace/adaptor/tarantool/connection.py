@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
 from tailrace.adaptor.tarantool import iproto
-from tailrace.adaptor.tarantool.greeting import GREETING_BYTES, Greeting, read_greeting, scramble
+from tailrace.adaptor.tarantool.greeting import GREETING_BYTES, Greeting, may_become_greeting, read_greeting, scramble
 from tailrace.adaptor.tarantool.iproto import PREFIX_BYTES, Ballot, Head, Key, Packet, Type
 from tailrace.adaptor.tarantool.server import VERSION_MIN, Server
 from tailrace.adaptor.tarantool.vclock import Vclock, read_vclock
@@ -167,6 +167,9 @@ class Connection:
                 break
             said += received
         self._socket.settimeout(self.server.silence_s)
+        if may_become_greeting(said):
+            hint = "see that the server runs, and that its `listen` says this address"
+            raise self.server.unreachable("it closed the connection, or was silent, before it had greeted", hint)
         try:
             greeting = read_greeting(said)
         except ValueError as error:

@@ -13,6 +13,7 @@ GREETING_BYTES: Final = 128
 _LINE_BYTES: Final = 64
 _SALT_BYTES: Final = 20
 """More is sent, and not used."""
+_FIRST_WORD: Final = b"Tarantool "
 _FIRST_LINE: Final = re.compile(r"Tarantool (\d+)\.(\d+)\.(\d+)\S* \(Binary\) ([0-9a-f-]{36}) *\n")
 
 
@@ -43,6 +44,11 @@ def read_greeting(said: bytes) -> Greeting:
         raise ValueError("its greeting has too short a salt")
     major, minor, patch, instance = found.groups()
     return Greeting((int(major), int(minor), int(patch)), instance, salt[:_SALT_BYTES])
+
+
+def may_become_greeting(said: bytes) -> bool:
+    """Whether these are the first words of a Tarantool that was cut short, as when it ends or a way to it does."""
+    return len(said) < GREETING_BYTES and said[: len(_FIRST_WORD)] == _FIRST_WORD[: len(said)]
 
 
 def greet(version: tuple[int, int, int], instance: str, salt: bytes) -> bytes:

@@ -117,10 +117,14 @@ def test_a_replica_joins_follows_and_comes_back(served: Served, replica: Taranto
         assert "transaction 3" in served.told()
         served.write("UPDATE t SET id = 30 WHERE id = 3")
         wait_for(lambda: rows_in(replica) == [[2, "zwei"], [30, "three"]])
-        served.shop.run("CREATE TABLE later(name TEXT PRIMARY KEY, n REAL)")
+        several = [f"UPDATE t SET id = {to} WHERE id = {at}" for at, to in ((5, 6), (6, 7), (2, 5), (5, 8), (8, 2))]
+        served.write("INSERT INTO t VALUES (5, 'five')", *several)
+        wait_for(lambda: rows_in(replica) == [[2, "zwei"], [7, "five"], [30, "three"]])
+        served.write("DELETE FROM t WHERE id = 7")
+        served.shop.run("CREATE TABLE later(name TEXT PRIMARY KEY, n REAL, any)")
         served.shop.store._reader.install(served.shop.store.wanted_tables(served.shop.store._reader))
-        served.write("INSERT INTO later VALUES ('x', 1.5), ('y', NULL)")
-        wait_for(lambda: rows_in(replica, "main.later") == [["x", 1.5], ["y", None]])
+        served.write("INSERT INTO later VALUES ('x', 1.5, x'00ff'), ('y', NULL, 7)")
+        wait_for(lambda: rows_in(replica, "main.later") == [["x", 1.5, b"\x00\xff"], ["y", None, 7]])
         (peer,) = served.shop.service.following.values()
         wait_for(lambda: peer.behind == 0)
 

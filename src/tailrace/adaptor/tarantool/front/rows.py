@@ -16,7 +16,8 @@ from typing import Any, Final
 from tailrace.adaptor.tarantool.catalog import TRUNCATIONS
 from tailrace.adaptor.tarantool.front.state import CATALOG, FrontState, Layout
 from tailrace.adaptor.tarantool.holder import CLUSTER as MEMBERS
-from tailrace.adaptor.tarantool.iproto import Key, Type
+from tailrace.adaptor.tarantool.iproto import Key, Type, packed
+from tailrace.adaptor.values import from_plain
 from tailrace.deliver.clearing import COMMAND
 from tailrace.log.batch import decode_body, key_of, message_rows
 from tailrace.message import Message, Op
@@ -25,6 +26,8 @@ from tailrace.relay.names import CLUSTER, SYNCHRO
 from tailrace.relay.outgoing import Frame
 
 _SECOND_US: Final = 1_000_000
+_Place = tuple[int, bytes]
+"""A space, and a key in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +61,22 @@ def tuples_of(frames: Sequence[Frame], state: FrontState) -> Iterator[tuple[int,
 
 
 def rows_of(group: Sequence[Frame], state: FrontState) -> list[Row]:
-    """A commit group as a transaction, in its origin's order."""
+    """A commit group as a transaction, in its origin's order.
+
+    What a key had before a row went on from it to another key is not told: that key is emptied before the transaction
+    (`moved_rows`), and in it no row is left to say so.
+    """
+    messages = _messages(group, state)
+    left = {_left(message, layout): at for at, (message, layout) in enumerate(messages)}
     rows = []
-    for head, body in group:
-        decoded = decode_body(body)
-        is_ours = head.namespace.startswith(RESERVED)
-        layout = None if is_ours else _layout(head.namespace, decoded, state)
-        for message in message_rows(decoded, head.namespace, head.origin):
-            type_, content = _meaning(message, layout, state)
-            at = state.id_of(message.origin), int(message.lsn), message.timestamp / _SECOND_US
-            rows.append(Row(type_, content, *at))
-    return sorted(rows, key=lambda row: row.lsn)
+    for at, (message, layout) in enumerate(messages):
+        type_, content = _meaning(message, layout, state)
+        place = _place(message, layout)
+        if place is not None and at < left.get(place, 0):
+            type_, content = Type.NOP, None
+        where = state.id_of(message.origin), int(message.lsn), message.timestamp / _SECOND_US
+        rows.append(Row(type_, content, *where))
+    return rows
 
 
 def waits_for_decision(group: Sequence[Frame]) -> bool:
@@ -80,18 +88,36 @@ def waits_for_decision(group: Sequence[Frame]) -> bool:
 def moved_rows(group: Sequence[Frame], state: FrontState) -> list[Row]:
     """Deletes of the keys that rows had which have others after a group: a key never changes in Tarantool."""
     found = []
+    for message, layout in _messages(group, state):
+        if layout is not None and message.before is not None and _left(message, layout) is not None:
+            gone: dict[int, Any] = {Key.SPACE_ID: layout.space, Key.KEY: _key(layout, message.before)}
+            found.append(Row(Type.DELETE, gone, CATALOG, state.next_lsn(), 0.0))
+    return found
+
+
+def _messages(group: Sequence[Frame], state: FrontState) -> list[tuple[Message, Layout | None]]:
+    """The messages of a group in their order, and how their rows are laid out."""
+    found = []
     for head, body in group:
         decoded = decode_body(body)
-        if head.namespace.startswith(RESERVED) or "before" not in decoded.schema.names:
-            continue
-        layout = _layout(head.namespace, decoded, state)
-        for message in message_rows(decoded, head.namespace, head.origin):
-            if layout is not None and message.op is Op.UPDATE and message.before and message.data:
-                old = _key(layout, message.before)
-                if old != _key(layout, message.data):
-                    gone: dict[int, Any] = {Key.SPACE_ID: layout.space, Key.KEY: old}
-                    found.append(Row(Type.DELETE, gone, CATALOG, state.next_lsn(), 0.0))
-    return found
+        layout = None if head.namespace.startswith(RESERVED) else _layout(head.namespace, decoded, state)
+        found += [(message, layout) for message in message_rows(decoded, head.namespace, head.origin)]
+    return sorted(found, key=lambda each: each[0].lsn)
+
+
+def _left(message: Message, layout: Layout | None) -> _Place | None:
+    """The key that a row had before a message gave it another one."""
+    if layout is None or message.op is not Op.UPDATE or not message.before or not message.data:
+        return None
+    old = _key(layout, message.before)
+    return (layout.space, packed(old)) if old != _key(layout, message.data) else None
+
+
+def _place(message: Message, layout: Layout | None) -> _Place | None:
+    """The key that a message is about."""
+    if layout is None or message.data is None or message.op is Op.COMMAND:
+        return None
+    return layout.space, packed(_key(layout, message.data))
 
 
 def catalog_rows(state: FrontState, after: int) -> list[Row]:
@@ -149,6 +175,7 @@ def _key(layout: Layout, data: Mapping[str, Any]) -> list[Any]:
 
 def _value(value: Any) -> Any:
     """As msgpack has it; what it has no word for is text."""
+    value = from_plain(value)
     if isinstance(value, Mapping):
         return {str(name): _value(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
