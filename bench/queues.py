@@ -6,6 +6,7 @@ Every site is a process of its own. `--quick` takes about a minute; `--only` nam
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import shutil
@@ -16,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,12 @@ from pydantic import SecretStr
 
 from tailrace.log.batch import decode_body
 from tailrace.log.commitlog import CommitLog
-from tailrace.log.consumers import Consumers
-from tailrace.log.reader import LogReader
-from tailrace.log.selection import Selection, exactly
-from tailrace.log.session import ConsumerSession
 from tailrace.message import now
-from tailrace.queues.entries import Outgoing, outgoing_batches, received_messages, shipped_rows
+from tailrace.queues.entries import Outgoing, outgoing_batches, shipped_rows
 from tailrace.queues.form import ClientForm, DestinationForm, QueuesForm
 from tailrace.queues.guest import QueueGuest
-from tailrace.queues.names import client_tag, entry_tag, receive_queue
+from tailrace.queues.names import client_tag, entry_tag
+from tailrace.queues.receiving import Receiver
 from tailrace.queues.session import State
 from tailrace.queues.site import Site
 from tailrace.queues.tags import Tags
@@ -173,11 +172,10 @@ def latency(figures: Figures, place: Path, size: Size) -> None:
         pipe, port = stack.enter_context(sink(place, 0))
         site = stack.enter_context(sending_site(place, [port]))
         for number in range(size.samples):
+            pipe.send(1)
             began = time.monotonic()
-            pipe.send(number + 1)
             site.transmit([Outgoing(CLIENT, b"%d" % number, (site_name(0),))])
-            delays_s.append(pipe.recv() - began)
-        pipe.send("end")
+            delays_s.append(pipe.recv()[0] - began)
     delays_s.sort()
     figures.add("message_p50", 1000 * statistics.median(delays_s), "ms from the call until a consumer has it")
     figures.add("message_p99", 1000 * delays_s[int(len(delays_s) * 0.99)], "ms")
@@ -211,8 +209,8 @@ def end_to_end(figures: Figures, place: Path, size: Size) -> None:
 
 
 def deliver(place: Path, messages: int) -> float:
-    """Seconds from the first call until every consumer has acknowledged everything. The sender is a process,
-    and so is each sink with its consumer: nine, where RabbitMQ has a broker, a publisher and eight consumers."""
+    """Seconds from the first call until every application has acknowledged everything, on disk. The sender is a
+    process, and so is each sink and each application: 17, where RabbitMQ has a broker, a publisher and 8 consumers."""
     with ExitStack() as stack:
         sinks = [stack.enter_context(sink(place, number)) for number in range(DESTINATIONS)]
         ports = [port for _, port in sinks]
@@ -225,8 +223,7 @@ def deliver(place: Path, messages: int) -> float:
         for pipe, _ in sinks:
             pipe.recv()
         taken_s = time.monotonic() - began
-        for pipe in (sending, *(pipe for pipe, _ in sinks)):
-            pipe.send("end")
+        sending.send("end")
     shutil.rmtree(place)
     return taken_s
 
@@ -263,40 +260,41 @@ def sending_site(place: Path, ports: list[int]) -> Iterator[Site]:
 
 
 def run_sink(place: str, name: str, pipe: Any) -> None:
-    """Whenever it gets a number it waits until its consumer has acknowledged so many messages; says when that was."""
     with (
         Site(QueuesForm(), name, place, say) as site,
         GuestServer([QueueGuest(site.sink)], location="grpc://127.0.0.1:0", tokens={SOURCE: TOKEN}) as server,
     ):
-        pipe.send(server.port)
-        consumed = consume(site.directory)
-        seen = 0
-        while (wanted := pipe.recv()) != "end":
-            while seen < wanted:
-                seen += next(consumed)
-            pipe.send(time.monotonic())
+        pipe.send((site.directory, server.port))
+        pipe.recv()
         server.stop()
 
 
-def consume(log: str) -> Iterator[int]:
-    """How many messages were taken and acknowledged, again and again."""
-    consumers = Consumers(log)
-    consumers.register("bench")
-    selection = Selection(namespace=exactly(receive_queue(CLIENT, SOURCE)))
-    with ConsumerSession(consumers, "bench") as session:
-        for frame in LogReader(log).tail(None, selection):
-            messages = list(received_messages(frame.head.offset, frame.rows()))
-            session.commit(messages[-1].offset)
-            yield len(messages)
+def run_application(log: str, pipe: Any) -> None:
+    """Whenever it gets a number it takes and acknowledges so many messages, one by one; says when it had the last one,
+    and when it had ended so that none of them comes again."""
+    receiver = Receiver(log, CLIENT)
+    receiver.register()
+    pipe.send("ready")
+    while (wanted := pipe.recv()) != "end":
+        with contextlib.closing(receiver.messages()) as messages:
+            for message in islice(messages, wanted):
+                message.ack()
+            had_s = time.monotonic()
+        pipe.send((had_s, time.monotonic()))
 
 
 @contextmanager
 def sink(place: Path, number: int) -> Iterator[tuple[Any, int]]:
-    """The pipe to it, and its port."""
+    """A site and an application that receives there, each a process; gives the pipe to the latter, and the port."""
     directory = place / site_name(number)
     directory.mkdir(parents=True)
-    with process(run_sink, str(directory), site_name(number)) as pipe:
-        yield pipe, pipe.recv()
+    with process(run_sink, str(directory), site_name(number)) as site:
+        log, port = site.recv()
+        with process(run_application, log) as application:
+            application.recv()
+            yield application, port
+            application.send("end")
+        site.send("end")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from tailrace.message import Offset
 from tailrace.queues import RoutingQueue
 from tailrace.queues.entries import PAYLOAD_BYTES_MAX, Outgoing
 from tailrace.queues.fullness import Fullness, WhenFull
+from tailrace.queues.sent import Sent
 from tests.queues.outboxes import KINDS, PostgresPlace, SqlitePlace, TestPlace
 
 ORDER = "INSERT INTO orders VALUES (1)"
@@ -308,9 +309,9 @@ class FakeSite:
     def __init__(self) -> None:
         self.groups: list[list[Outgoing]] = []
 
-    def transmit(self, entries: Sequence[Outgoing], *, timeout_s: float | None = None) -> OffsetRange:
+    def transmit(self, entries: Sequence[Outgoing], *, timeout_s: float | None = None) -> Sent:
         self.groups.append(list(entries))
-        return OffsetRange(Offset(7), Offset(7 + len(entries)))
+        return Sent(offsets=OffsetRange(Offset(7), Offset(7 + len(entries))))
 
 
 class TestThroughASite:

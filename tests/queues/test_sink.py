@@ -16,7 +16,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.reader import LogReader
 from tailrace.log.selection import Selection, exactly
-from tailrace.queues.entries import SHIPPED, Kind, received_messages
+from tailrace.queues.entries import SHIPPED, Kind, received_batch, received_messages
 from tailrace.queues.names import receive_queue
 from tailrace.queues.sink import Sink
 from tailrace.queues.wire import Phase, Session, Shipment, pack, unpack
@@ -172,6 +172,17 @@ def test_what_was_said_is_said_again(tmp_path: Path) -> None:
         assert sink._holding.resume_offset > before
     with sink_at(tmp_path) as sink:
         assert sink.negotiate(SESSION).position == 5
+
+
+def test_it_is_said_again_while_others_write(tmp_path: Path) -> None:
+    """What is not on disk yet can be held by nobody."""
+    with sink_at(tmp_path) as sink:
+        with sink._log.group(waits=False) as group:
+            group.add(received_batch("inventory", "plant", Kind.LOG_ENTRY, rows(0, 3)))
+        sink.renew()
+        sink._log.sync()
+        sink.renew()
+        assert sink._holding.resume_offset == 3
 
 
 @pytest.mark.parametrize("spoil", [lambda raw: raw[:3], lambda raw: b"\xff" * 4 + raw[4:], lambda raw: raw[:-50]])

@@ -19,7 +19,9 @@ from tailrace.queues.providing import SnapshotContext
 from tailrace.queues.receiving import Receiver
 from tailrace.queues.sending import RoutingQueue
 from tailrace.queues.session import State
+from tailrace.queues.sink import Sink
 from tailrace.queues.site import STATE, Supply
+from tailrace.queues.wire import Phase, Shipment, Standing
 from tests.queues.sites import TestSite
 from tests.relay.nodes import wait_for
 
@@ -182,7 +184,8 @@ def test_a_full_queue(stack: ExitStack, tmp_path: Path, policy: str, sent: list[
             plant.transmit("3", to=["office"])
         assert caught.value.code == "queue.full"
     else:
-        plant.transmit("3", to=["office"])
+        sent_nowhere = RoutingQueue("inventory", site=plant.site).transmit(None, b"3", ["office"])
+        assert (sent_nowhere.left_out, sent_nowhere.offsets) == (("office",), None)
         assert plant.site.status()["sessions"][0]["shed"] == 1
     office = stack.enter_context(TestSite(tmp_path, "office", office.port))
     office.gets(sent)
@@ -320,29 +323,40 @@ def test_a_forced_snapshot_is_not_forgotten(stack: ExitStack, tmp_path: Path, of
 
 
 SMALL: dict[str, Any] = {"segment_bytes": 2000}
+CAPPED: dict[str, Any] = {**SMALL, "cap_bytes": 5000}
+
+
+def has_everything(plant: TestSite, site: str) -> bool:
+    session = plant.site.sessions["inventory", site]
+    return session.progress.state is State.ENTRIES and session.remaining_entries().entries == 0
+
+
+def trim(plant: TestSite) -> None:
+    """Write for another destination until what was there before is removed."""
+    first = plant.site.log.next_offset
+    for number in range(100):
+        plant.transmit(f"{number} {'x' * 200}", to=["busy"])
+    wait_for(lambda: has_everything(plant, "busy"), 30)
+
+    def is_trimmed() -> bool:
+        plant.site.retain()
+        return plant.site._tags.first > first
+
+    wait_for(is_trimmed, 30)
 
 
 def test_an_idle_destination_is_not_synced_again_after_a_trim(stack: ExitStack, tmp_path: Path) -> None:
     busy, idle = (stack.enter_context(TestSite(tmp_path, name)) for name in ("busy", "idle"))
-    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=SMALL, busy=busy.port, idle=idle.port)
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=CAPPED, busy=busy.port, idle=idle.port)
     with plant:
         plant.site.provide("inventory", supplies("all"))
         plant.transmit("once", to=["idle"])
-        wait_for(lambda: idle.payloads()[-1:] == ["once"] or idle.payloads() == ["all", "END"], 30)
         busy.gets(["all", "END"])
+        wait_for(lambda: has_everything(plant, "idle"), 30)
     before = idle.payloads()
     idle.__exit__()
     with plant:
-        for number in range(100):
-            plant.transmit(f"{number} {'x' * 200}", to=["busy"])
-        wait_for(lambda: plant.site.sessions["inventory", "busy"].remaining().entries == 0, 30)
-        Consumers(plant.site.directory).invalidate("queue-inventory@idle", "as if it had been past its cap")
-
-        def is_trimmed() -> bool:
-            plant.site.retain()
-            return plant.site._tags.first > 0
-
-        wait_for(is_trimmed, 30)
+        trim(plant)
         idle.__enter__()
         wait_for(lambda: plant.site.sessions["inventory", "idle"].progress.state is State.ENTRIES, 30)
         plant.transmit("next", to=["idle"])
@@ -352,9 +366,7 @@ def test_an_idle_destination_is_not_synced_again_after_a_trim(stack: ExitStack, 
 def test_a_destination_that_was_away_for_too_long_gets_a_snapshot(
     stack: ExitStack, tmp_path: Path, office: TestSite
 ) -> None:
-    plant = stack.enter_context(
-        TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues={**SMALL, "cap_bytes": 5000}, office=office.port)
-    )
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=CAPPED, office=office.port))
     plant.site.provide("inventory", supplies("first"))
     office.gets(["first", "END"])
     office.__exit__()
@@ -367,6 +379,95 @@ def test_a_destination_that_was_away_for_too_long_gets_a_snapshot(
     wait_for(lambda: office.payloads()[2:4] == ["second", "END"], 60)
     plant.transmit("after", to=["office"])
     wait_for(lambda: office.payloads()[-1] == "after", 30)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_removed_unsent_is_made_up_for(stack: ExitStack, tmp_path: Path, restarts: bool) -> None:
+    """Also if the log has nothing for the destination any more when that comes back."""
+    busy, away = (stack.enter_context(TestSite(tmp_path, name)) for name in ("busy", "away"))
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=CAPPED, busy=busy.port, away=away.port)
+    with ExitStack() as running:
+        running.enter_context(plant)
+        plant.site.provide("inventory", supplies("all"))
+        wait_for(lambda: has_everything(plant, "away") and has_everything(plant, "busy"), 30)
+        away.__exit__()
+        plant.transmit("needed", to=["away"])
+        trim(plant)
+        if restarts:
+            running.close()
+            running.enter_context(plant)
+            plant.site.provide("inventory", supplies("all"))
+        away.__enter__()
+        wait_for(lambda: has_everything(plant, "away"), 60)
+        plant.transmit("next", to=["away"])
+        away.gets(["all", "END", "all", "END", "next"])
+
+
+def test_a_destination_that_was_removed_and_is_back(stack: ExitStack, tmp_path: Path) -> None:
+    """What it has missed meanwhile is gone."""
+    busy, away = (stack.enter_context(TestSite(tmp_path, name)) for name in ("busy", "away"))
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=SMALL, busy=busy.port, away=away.port)
+    with plant:
+        plant.site.provide("inventory", supplies("all"))
+        wait_for(lambda: has_everything(plant, "away") and has_everything(plant, "busy"), 30)
+        away.__exit__()
+        plant.transmit("needed", to=["away"])
+    with TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=SMALL, busy=busy.port) as without:
+        trim(without)
+    away.__enter__()
+    with plant:
+        plant.site.provide("inventory", supplies("all"))
+        wait_for(lambda: has_everything(plant, "away"), 60)
+        plant.transmit("next", to=["away"])
+        away.gets(["all", "END", "all", "END", "next"])
+
+
+def test_a_snapshot_of_which_something_was_removed_is_not_sent(
+    stack: ExitStack, tmp_path: Path, office: TestSite
+) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=CAPPED, office=office.port))
+    session = plant.site.sessions["inventory", "office"]
+    wait_for(lambda: session.progress.request is not None, 30)
+    (request,) = plant.site.requests.open()
+    office.__exit__()
+    for number in range(30):
+        plant.site.supply("inventory", f"{request.id}.1", [b"%d" % number + b"x" * 400], ["office"])
+    plant.site.supply("inventory", f"{request.id}.1", [b""], ["office"], Kind.SNAPSHOT_END)
+    plant.site.retain()
+    assert plant.site._tags.first > request.base
+    plant.site.provide("inventory", supplies("all"))
+    office.__enter__()
+    office.gets(["all", "END"])
+
+
+def test_who_gets_no_snapshots_is_told_what_is_lost(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(PLAIN, queues=CAPPED, office=office.port))
+    plant.transmit("before", to=["office"])
+    office.gets(["before"])
+    office.__exit__()
+    for number in range(100):
+        plant.transmit(f"{number} {'x' * 200}", to=["office"])
+    assert plant.site.status()["sessions"][0]["lost_before"] is None
+    plant.site.retain()
+    first = plant.site._tags.first
+    assert first > 1
+    office.__enter__()
+    wait_for(lambda: has_everything(plant, "office"), 60)
+    assert plant.site.status()["sessions"][0]["lost_before"] == first
+    assert len(office.payloads()) == 1 + 101 - first
+
+
+def test_the_last_snapshot_is_told_of_after_a_restart(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port)
+    told = []
+    for _ in range(2):
+        with plant:
+            plant.site.provide("inventory", supplies("all"))
+            wait_for(lambda: plant.site.status()["sessions"][0]["completed_us"] is not None, 30)
+            status = plant.site.status()["sessions"][0]
+            told.append((status["snapshot"], status["completed_us"]))
+    assert told[0] == told[1]
+    assert office.payloads() == ["all", "END"]
 
 
 def test_counts_are_true_in_both_phases(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
@@ -386,6 +487,86 @@ def test_counts_are_true_in_both_phases(stack: ExitStack, tmp_path: Path, office
     wait_for(lambda: session.remaining().entries == 0, 30)
     told = plant.site.status()["sessions"][0]
     assert (told["remaining_entries"], told["remaining_bytes"], told["lag_s"]) == (0, 0, 0.0)
+
+
+def test_counts_of_a_snapshot_are_true_while_its_sink_is_away(
+    stack: ExitStack, tmp_path: Path, office: TestSite
+) -> None:
+    """What has come of it is not counted again after a restart, either."""
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port)
+    with plant:
+        session = plant.site.sessions["inventory", "office"]
+        wait_for(lambda: session.progress.request is not None, 30)
+        (request,) = plant.site.requests.open()
+        attempt = f"{request.id}.1"
+        plant.site.supply("inventory", attempt, [b"a", b"b"], ["office"])
+        wait_for(lambda: session.progress.shipped_entries == 2, 30)
+        wait_for(lambda: session.remaining().entries == 0, 30)
+        office.__exit__()
+        plant.site.supply("inventory", attempt, [b"c", b"d", b"e"], ["office"])
+        wait_for(lambda: session.progress.error is not None, 30)
+        plant.transmit("meanwhile", to=["office"])
+        assert (session.remaining().entries, session.remaining_entries().entries) == (3, 1)
+        office.__enter__()
+        wait_for(lambda: session.remaining().entries == 0, 30)
+    with plant:
+        session = plant.site.sessions["inventory", "office"]
+        wait_for(lambda: session.progress.request is not None and session.progress.state is State.SNAPSHOT, 30)
+        assert session.remaining().entries == 0
+        plant.site.supply("inventory", attempt, [b""], ["office"], Kind.SNAPSHOT_END)
+        office.gets(["a", "b", "c", "d", "e", "END", "meanwhile"])
+
+
+def test_failures_are_counted_until_a_snapshot_is_in_place(
+    stack: ExitStack, tmp_path: Path, office: TestSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the sink answers, and takes parts of it, is not enough; nor is anything read or sent anew for them."""
+    taken: list[Phase] = []
+    told: list[int] = []
+    receive = Sink.receive
+
+    def fail_at_the_end(sink: Sink, shipment: Shipment, rows: Any) -> Standing:
+        taken.append(shipment.phase)
+        if shipment.phase is Phase.SNAPSHOT_END:
+            told.append(session.progress.failures)
+            if len(told) < 4:
+                raise TailraceError("relay.busy", "not now")
+        return receive(sink, shipment, rows)
+
+    monkeypatch.setattr(Sink, "receive", fail_at_the_end)
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    session = plant.site.sessions["inventory", "office"]
+    reads: list[str] = []
+
+    def provider(supply: Supply) -> None:
+        reads.append(supply.request)
+        supply.transmit(b"all")
+
+    plant.site.provide("inventory", provider)
+    office.gets(["all", "END"])
+    assert told == [0, 1, 2, 3]
+    assert taken == [Phase.SNAPSHOT, *[Phase.SNAPSHOT_END] * 4]
+    assert len(reads) == 1
+    wait_for(lambda: session.progress.failures == 0, 30)
+
+
+def test_a_snapshot_that_is_wished_for_in_the_middle_of_one(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """Also while the site does not run. Nothing of the first is ever seen."""
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port)
+    with plant:
+        session = plant.site.sessions["inventory", "office"]
+        wait_for(lambda: session.progress.request is not None, 30)
+        (request,) = plant.site.requests.open()
+        plant.site.supply("inventory", f"{request.id}.1", [b"half"], ["office"])
+        wait_for(lambda: session.progress.shipped_entries == 1, 30)
+    wishes.leave(str(plant.directory / STATE), "inventory", "office")
+    with plant:
+        wait_for(lambda: [each.id for each in plant.site.requests.open()] not in ([], [request.id]), 30)
+        plant.site.supply("inventory", f"{request.id}.1", [b""], ["office"], Kind.SNAPSHOT_END)
+        plant.site.provide("inventory", supplies("whole"))
+        office.gets(["whole", "END"])
+        plant.transmit("after", to=["office"])
+        office.gets(["whole", "END", "after"])
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -443,6 +624,26 @@ def is_ready(path: Path) -> bool:
     return bool(found == (2,))
 
 
+def test_a_client_that_was_removed_cannot_send_into_nothing(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """Nor are snapshots asked of it for ever."""
+    path = tmp_path / "app.db"
+    outbox: dict[str, dict[str, Any]] = {"outbox": {"sqlite": str(path)}}
+    with TestSite(tmp_path, "plant").sends({"inventory": outbox, "policy": outbox}, office=office.port):
+        wait_for(lambda: is_ready(path), 30)
+        wait_for(lambda: asked_of(path) == {"inventory", "policy"}, 30)
+    with TestSite(tmp_path, "plant").sends({"inventory": outbox}, office=office.port):
+        wait_for(lambda: asked_of(path) == {"inventory"}, 30)
+        with closing(connect(path)) as application, pytest.raises(TailraceError) as caught:
+            RoutingQueue("policy").transmit(application, b"x", ["office"])
+        assert caught.value.code == "queue.unknown_destination"
+
+
+def asked_of(path: Path) -> set[str]:
+    """The clients of whom snapshots are wanted."""
+    with closing(connect(path)) as reading:
+        return {client for (client,) in reading.execute("SELECT client FROM LRQ_Requests")}
+
+
 def test_an_operator_wishes_for_a_snapshot(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
     plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
     plant.site.provide("inventory", supplies("all"))
@@ -451,6 +652,19 @@ def test_an_operator_wishes_for_a_snapshot(stack: ExitStack, tmp_path: Path, off
     wishes.leave(str(plant.directory / STATE), "inventory", "office")
     office.gets(["all", "END", "all", "END"])
     assert any("sends nothing to nowhere" in line for line in plant.said)
+
+
+def test_a_wish_that_makes_no_sense_stops_nobody(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    plant.site.provide("inventory", supplies("all"))
+    office.gets(["all", "END"])
+    directory = plant.directory / STATE / "wishes"
+    directory.mkdir()
+    (directory / "0.json").write_text("{")
+    wait_for(lambda: any("JSONDecodeError" in line for line in plant.said), 30)
+    (directory / "0.json").unlink()
+    wishes.leave(str(plant.directory / STATE), "inventory", "office")
+    office.gets(["all", "END", "all", "END"])
 
 
 def test_what_comes_before_anybody_listens_is_kept(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:

@@ -89,13 +89,3 @@ def test_nothing_behind_the_end_is_given(log: CommitLog) -> None:
     assert payloads(tags, "office", 1, 4) == ["1", "2", "3"]
     assert payloads(tags, "office", 5, 6) == ["5"]
     assert payloads(tags, "nowhere") == []
-
-
-def test_the_last_of_a_client_is_found_in_older_segments(log: CommitLog) -> None:
-    send(log, "a", "office")
-    log.roll()
-    send(log, "b", "office", client="policy")
-    tags = Tags(log.directory)
-    assert tags.last(entry_tag("office"), client_tag(CLIENT)) == 0
-    assert tags.last(entry_tag("office"), client_tag("policy")) == 1
-    assert tags.last(entry_tag("depot"), client_tag(CLIENT)) == -1

@@ -70,6 +70,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  {each['client']} to {each['sink']}: {each['state']}{forced}, {rest}{lag}")
         if each["shed"]:
             lines.append(f"    {each['shed']} messages were not sent there because it was full")
+        if each["lost_before"] is not None:
+            lines.append(f"    messages before {each['lost_before']} were removed before it had got all of them")
         if each["error"] is not None:
             lines.append(f"    {each['failures']} failures in a row: {TailraceError.decode(each['error'])}")
     for each in found["received"]:

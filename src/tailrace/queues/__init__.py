@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.queues.providing import Providing, SnapshotContext
-    from tailrace.queues.sending import RoutingQueue, Sent
+    from tailrace.queues.sending import RoutingQueue
+    from tailrace.queues.sent import Sent
 
 __all__ = ["Providing", "RoutingQueue", "Sent", "SnapshotContext"]
 
 
 def __getattr__(name: str) -> Any:
     """Imported late: who only wants the names of queues need not load what sends."""
-    if name in ("RoutingQueue", "Sent"):
-        from tailrace.queues import sending
+    if name == "RoutingQueue":
+        from tailrace.queues.sending import RoutingQueue
 
-        return getattr(sending, name)
+        return RoutingQueue
+    if name == "Sent":
+        from tailrace.queues.sent import Sent
+
+        return Sent
     if name in ("Providing", "SnapshotContext"):
         from tailrace.queues import providing
 

@@ -59,11 +59,13 @@ class ApplicationSide:
         wanted = [request for client in self._clients for request in self._requests.open(client)]
         for client in self._clients:
             self._outbox.set_destinations(client, self._destinations(client))
+        for client in self._outbox.clients() - set(self._clients):
+            self._outbox.set_destinations(client, {})
         for request in wanted:
             self._outbox.ask(request.id, request.client, request.sites)
         known = {request.id for request in wanted}
         for asked in self._outbox.requests():
-            if asked.client in self._clients and asked.request not in known:
+            if asked.request not in known:
                 self._outbox.withdraw(asked.request)
 
     def close(self) -> None:

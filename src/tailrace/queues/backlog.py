@@ -30,7 +30,13 @@ class _Frame:
 class Backlog:
     """Of one tag and one client. Frames are looked at once, by their heads."""
 
-    def __init__(self, tags: Tags, tag: str, client: str, start: int) -> None:
+    def __init__(self, tags: Tags, tag: str, client: str, start: int, *, seen: int = 0) -> None:
+        """From a place on; somebody has seen everything before another one."""
+        self.last = -1
+        """The last place for which there was something. What was removed unseen counts, too."""
+        self._removed = 0
+        """Before this place something was removed."""
+        self._seen = seen
         self._tags = tags
         self._tag = tag
         self._client = client
@@ -44,19 +50,43 @@ class Backlog:
         """What remains when everything before a place is acknowledged."""
         with self._turn:
             self._look()
-            while self._frames and self._frames[0].end <= acknowledged:
-                passed = self._frames.popleft()
-                self._entries -= passed.entries
-                self._bytes -= passed.bytes
+            self._pass_over(acknowledged)
             oldest_us = self._frames[0].at_us if self._frames else None
             return Remaining(self._entries, self._bytes, oldest_us)
 
+    @property
+    def counted(self) -> int:
+        """Up to here the log was looked at."""
+        return self._counted
+
+    def is_missing(self, acknowledged: int) -> bool:
+        """Whether something is gone, or may be, when everything before a place is acknowledged."""
+        if acknowledged >= self._tags.active:
+            return False
+        with self._turn:
+            self._look()
+            return self._removed > acknowledged
+
+    def _pass_over(self, place: int) -> int:
+        """Count what ends before a place no more; says where that ends."""
+        end = 0
+        while self._frames and self._frames[0].end <= place:
+            passed = self._frames.popleft()
+            self._entries -= passed.entries
+            self._bytes -= passed.bytes
+            end = passed.end
+        return end
+
     def _look(self) -> None:
-        end = self._tags.end
-        start = max(self._counted, self._tags.first)
+        end, first = self._tags.end, self._tags.first
+        self._removed = max(self._removed, self._pass_over(first))
+        if first > max(self._counted, self._seen):
+            self._removed, self.last = first, first - 1
+        start = max(self._counted, first)
         for found in self._tags.frames(self._tag, self._client, start, end):
             head = found.head
             self._frames.append(_Frame(head.end, head.messages, head.body_bytes, head.timestamp))
             self._entries += head.messages
             self._bytes += head.body_bytes
+            self.last = head.end - 1
         self._counted = max(end, start)

@@ -34,7 +34,7 @@ from tailrace.queues.names import parse_receive_queue, receive_queue
 from tailrace.queues.parked import ParkedState, ParkingLot
 
 _NOTE_EVERY_S: Final = 0.1
-"""So often positions are noted and parked messages looked at while there is much to do."""
+"""So often positions are noted and parked messages looked at, at least, while there is much to do."""
 _KILLED: Final = "the process ended while it had it"
 
 
@@ -202,16 +202,19 @@ class Desk:
     def _due_lane(self) -> Lane | None:
         """The lanes take turns."""
         now_s = time.monotonic()
-        for _ in range(len(self._busy)):
+        waiting = 0
+        while waiting < len(self._busy):
             lane = self._busy[0]
             self._busy.rotate(-1)
             if lane.out is not None or lane.due_s > now_s:
+                waiting += 1
                 continue
-            if lane.reads_on:
-                self._read_on()  # who catches up lets the others go on
+            if lane.reads_on and self._read_on():  # who catches up lets the others go on
+                waiting = 0
             if lane.replays or lane.peek(self._view, self._feed.next_offset) is not None:
                 return lane
-            self._busy.pop().is_busy = False
+            self._busy.remove(lane)
+            lane.is_busy = False
         return None
 
     def _read_on(self) -> bool:
@@ -220,6 +223,7 @@ class Desk:
         frame = next(iter(self._feed.advance(end)), None) if self._feed.next_offset < end else None
         if frame is None:
             return False
+        self._look_at_parked()  # what was to be replayed before this frame came is handed out before it
         found = parse_receive_queue(frame.head.namespace)
         if found is not None and found[0] == self._client:
             lane = self._lane_of(found[1])

@@ -20,6 +20,8 @@ from tailrace.queues.incoming import Incoming
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(20187)"
 """PostgreSQL does not like two that make the same table at the same time."""
+_IS_MISSING: Final = "SELECT to_regclass('LRQ_Received') IS NULL"
+"""Who may not make tables may use one that is there."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS LRQ_Received (
     log VARCHAR(64) NOT NULL,
@@ -51,9 +53,11 @@ class Ledger:
         self._application = application_of(connection)
         self._key = (log, client, listener)
         with self.transaction():
-            if not self._application.is_sqlite:
+            if self._application.is_sqlite:
+                self._application.run(_SCHEMA)
+            elif self._application.run(_IS_MISSING).fetchone()[0]:
                 self._application.run(_LOCK)
-            self._application.run(_SCHEMA)
+                self._application.run(_SCHEMA)
 
     def places(self) -> dict[str, Place]:
         """How far the application is with each source."""

@@ -112,6 +112,10 @@ class Outbox(Protocol):
         """All destinations of a client. Writes only what has changed."""
         ...
 
+    def clients(self) -> set[str]:
+        """Those that have destinations."""
+        ...
+
     def read(self, after: Position | None) -> OutboxBatch | None:
         """What was committed behind a position: whole transactions, none of which can be overtaken by one that commits
         later. None when there is nothing. Raises `source.position_lost` if the database is older than the position."""

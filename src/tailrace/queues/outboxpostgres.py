@@ -118,6 +118,10 @@ class PostgresOutbox:
                     changed,
                 )
 
+    def clients(self) -> set[str]:
+        with self._transaction() as connection:
+            return {client for (client,) in connection.execute("SELECT DISTINCT client FROM LRQ_Destinations")}
+
     def read(self, after: Position | None) -> OutboxBatch | None:
         with self._connected() as connection:
             if connection.execute(_HAS_ROWS).fetchone() == (False,):

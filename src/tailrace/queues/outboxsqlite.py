@@ -107,6 +107,10 @@ class SqliteOutbox:
             connection.executemany("DELETE FROM LRQ_Destinations WHERE client = ? AND site = ?", gone)
             connection.executemany("INSERT OR REPLACE INTO LRQ_Destinations VALUES (?, ?, ?, ?)", changed)
 
+    def clients(self) -> set[str]:
+        with self._reading() as connection:
+            return {client for (client,) in connection.execute("SELECT DISTINCT client FROM LRQ_Destinations")}
+
     def read(self, after: Position | None) -> OutboxBatch | None:
         with self._reading() as connection:
             token = _token(connection)

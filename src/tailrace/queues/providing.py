@@ -60,14 +60,14 @@ class SnapshotContext:
 
     def transmit_frame(self, frame: DataFrame, column: str = "payload") -> None:
         """A DataFrame of Spark as messages: one for each value of a column of bytes, in the order of the partitions.
-        One partition at a time is fetched, so only that must fit in memory."""
+        One is written while tasks compute the next, so two must fit in memory."""
         from pyspark.sql.types import BinaryType
 
         found = {field.name: field.dataType for field in frame.schema.fields}.get(column)
         if not isinstance(found, BinaryType):
             what = f"the frame has no column {column!r} of bytes"
             raise TailraceError("queue.payload", what, hint="name a column of type binary")
-        for row in frame.select(frame[column]).toLocalIterator():
+        for row in frame.select(frame[column]).toLocalIterator(prefetchPartitions=True):
             self.transmit(row[0])
 
     def progress(self, done: int, of: int | None = None) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -70,8 +70,9 @@ class Receiver:
                 else:
                     desk.settle(message, ask(listener, desk, message))
 
-    def messages(self, timeout_s: float | None = None) -> Iterator[Unanswered]:
+    def messages(self, timeout_s: float | None = None) -> Generator[Unanswered, None, None]:
         """The messages one by one, each to be answered with `ack`, `retry` or `park`. Ends when none came for a while.
+        What was answered is on disk within a second, or when the generator is closed.
 
         Until a message is answered its source waits, and what is not answered in the end comes again. A snapshot begins
         with the message that `starts_snapshot`, and ends with one of kind SNAPSHOT_END.

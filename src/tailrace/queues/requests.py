@@ -10,7 +10,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -107,6 +107,30 @@ class Requests:
             self._keep()
         for each in over:
             self._over(each)
+
+    def give_up(self, client: str, site: str, request: str) -> None:
+        """A site cannot get the snapshot of a request: some of it is gone. It needs another one."""
+        with self._turn:
+            found = self._of(client, site)
+            if found is not None and found.id == request:
+                self._leave(client, site)
+                self._keep()
+
+    def keep_only(self, sessions: Collection[tuple[str, str]]) -> None:
+        """Forget what was for clients and sites that are there no more."""
+        with self._turn:
+            gone = [
+                (each.client, site)
+                for each in self._kept.requests
+                for site in each.sites
+                if (each.client, site) not in sessions
+            ]
+            for client, site in gone:
+                self._leave(client, site)
+            forced = [each for each in self._kept.forced if each in sessions]
+            if gone or forced != self._kept.forced:
+                self._kept.forced = forced
+                self._keep()
 
     def ask_again(self) -> None:
         """Tell clients of all requests that are open, as after a restart."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tailrace.errors import TailraceError
@@ -15,9 +14,9 @@ from tailrace.queues.leaving import Addressed, Beside, Leaving, leaving_of
 from tailrace.queues.names import check_client, check_site
 from tailrace.queues.payload import check_payload
 from tailrace.queues.providing import LEASE_S, RETRY_S, Provider, Providing
+from tailrace.queues.sent import Sent
 
 if TYPE_CHECKING:
-    from tailrace.log.commitlog import OffsetRange
     from tailrace.queues.application import Connection
 
 DESTINATIONS_MAX: Final = 10_000
@@ -29,19 +28,9 @@ _LOOK_S: Final = 0.05
 class Transmitting(Protocol):
     """A site, for whom it is in the same process."""
 
-    def transmit(self, entries: Sequence[Outgoing], *, timeout_s: float | None = None) -> OffsetRange:
+    def transmit(self, entries: Sequence[Outgoing], *, timeout_s: float | None = None) -> Sent:
         """One transaction, as one group of the log; durable when this returns."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What became of a call."""
-
-    left_out: tuple[str, ...] = ()
-    """Destinations that are full, and get nothing by their policy."""
-    offsets: OffsetRange | None = None
-    """Where the messages are in the site's log, if they went straight there."""
 
 
 class RoutingQueue:
@@ -77,7 +66,7 @@ class RoutingQueue:
                 what = "a queue that sends through a site has no part in a transaction of a database"
                 raise TailraceError("input.invalid", what, hint="give None instead of a connection, or no site")
             entries = [Outgoing(self.client, payload, sites) for payload, sites in wanted]
-            return Sent(offsets=self._site.transmit(entries, timeout_s=timeout_s))
+            return self._site.transmit(entries, timeout_s=timeout_s)
         if connection is None:
             what = "a queue without a site sends through a database"
             raise TailraceError("input.invalid", what, hint="give a connection to it")

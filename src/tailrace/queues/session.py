@@ -7,12 +7,10 @@ Only frames with the session's own tags are read. Whole groups go, in the order 
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +30,7 @@ from tailrace.message import now
 from tailrace.queues import wire
 from tailrace.queues.backlog import Backlog, Remaining
 from tailrace.queues.entries import SHIPPED, Kind, shipped_rows
+from tailrace.queues.memory import Memory
 from tailrace.queues.names import client_tag, entry_tag, snapshot_tag
 from tailrace.queues.negotiation import Course, Source, decide
 from tailrace.queues.wire import SHIP_BYTES, Call, Phase, Shipment, Standing
@@ -102,7 +101,6 @@ class Session:
         """From one site to the one that `peer` names. What it must remember is in a file of a directory."""
         self.client = client
         self.sink = peer.name
-        self.progress = Progress()
         self.woken = threading.Event()
         """Set when there may be something to send."""
         self._peer = peer
@@ -113,19 +111,31 @@ class Session:
         self._session = wire.Session(client=client, source=site, sink=peer.name, log=self._log)
         self._path = os.path.join(directory, f"{client}@{peer.name}.json")
         self._noted_s = 0.0
-        self._acknowledged, self._last_enqueued = self._recalled()
+        self._memory = self._noted = Memory.load(self._path)
+        self.progress = Progress(request=self._memory.request, completed_us=self._memory.completed_us)
         self.consumer = f"queue-{client}@{peer.name}"
         self._hold = hold
         self._consumers = Consumers(tags.directory)
         self._holding = self._held()
-        start = max(self._holding.resume_offset, tags.first)
-        self._entries = Backlog(tags, entry_tag(self.sink), client_tag(client), start)
+        start, seen = self._holding.resume_offset, self._memory.counted
+        self._entries = Backlog(tags, entry_tag(self.sink), client_tag(client), start, seen=seen)
         self._snapshot: Backlog | None = None
         self._snapshot_position = 0
 
     def close(self) -> None:
-        self._note(at_once=True)
+        self.note()
         self._holding.close()
+
+    def note(self) -> None:
+        """Keep what was enqueued, as before something is removed from the log."""
+        self.remaining()
+        self.remaining_entries()
+        last = max(self._memory.last_enqueued, self._entries.last)
+        self._remember(last_enqueued=last, counted=max(self._memory.counted, self._entries.counted))
+        self._noted_s = time.monotonic()
+        if self._memory != self._noted:
+            self._memory.save(self._path)
+            self._noted = self._memory
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Until it is stopped."""
@@ -135,16 +145,26 @@ class Session:
                     self._converse(client, stopping)
                 self._tell(error=None)
             except TailraceError as error:
-                failures = self.progress.failures + 1
-                self._tell(state=State.CONNECT, error=error, failures=failures)
-                self._pause(min(_BACK_OFF_MAX_S, _BACK_OFF_S * 2 ** min(failures - 1, 10)), stopping)
+                self._fail(error, stopping)
+            except Exception as error:  # noqa: BLE001  such as a file of the log that was removed while it was read
+                what = f"{self.client} to {self.sink}: {error!r}"
+                self._fail(TailraceError("queue.failed", what, hint="report it"), stopping)
         self._tell(state=State.STOPPED)
 
+    def _fail(self, error: TailraceError, stopping: Callable[[], bool]) -> None:
+        failures = self.progress.failures + 1
+        self._tell(state=State.CONNECT, error=error, failures=failures)
+        self._pause(min(_BACK_OFF_MAX_S, _BACK_OFF_S * 2 ** min(failures - 1, 10)), stopping)
+
+    @property
+    def lost_before(self) -> int | None:
+        """A sink that gets no snapshots lacks messages before this place, which are gone."""
+        return None if self._memory.lost < 0 else self._memory.lost
+
     def remaining(self) -> Remaining:
-        """What is in the log for the sink and not there: of the snapshot while one is sent, of entries otherwise."""
-        if self.progress.state is State.SNAPSHOT and self._snapshot is not None:
-            return self._snapshot.count(self._snapshot_position)
-        return self.remaining_entries()
+        """What is in the log for the sink and not there: of the snapshot until that is over, of entries otherwise."""
+        snapshot = self._snapshot
+        return self.remaining_entries() if snapshot is None else snapshot.count(self._snapshot_position)
 
     def remaining_entries(self) -> Remaining:
         return self._entries.count(max(self.progress.position, self._holding.resume_offset))
@@ -173,16 +193,17 @@ class Session:
                 self._tell(state=State.SNAPSHOT, is_forced=self._is_forced)
                 self._send_snapshot(client, standing, stopping)
             case Course.RESUME:
+                self._snapshot = None
+                self._note_lost(standing.position)
                 self._tell(state=State.ENTRIES, position=standing.position)
                 self._send_entries(client, standing.position, stopping)
 
     def _source(self) -> Source:
-        found = self._tags.last(entry_tag(self.sink), client_tag(self.client))
-        self._last_enqueued = max(self._last_enqueued, found)
+        self.note()
         return Source(
             log=self._log,
-            acknowledged=self._acknowledged,
-            last_enqueued=self._last_enqueued,
+            acknowledged=self._memory.acknowledged,
+            last_enqueued=self._memory.last_enqueued,
             first_kept=self._tags.first,
             takes_snapshots=self._takes_snapshots,
             is_forced=self._is_forced,
@@ -199,34 +220,36 @@ class Session:
         while not stopping() and not (self._is_forced and self._takes_snapshots):
             self.woken.clear()
             rows, end = self._read(entry_tag(self.sink), position)
+            if self._entries.is_missing(position):
+                return  # the log was not kept for the sink while this was read
             if rows.num_rows:
                 shipment = Shipment(session=self._session, phase=Phase.ENTRIES, previous=acknowledged, current=end)
                 standing = self._ship(client, shipment, rows)
-                acknowledged = self._acknowledged = max(acknowledged, standing.position)
+                acknowledged = max(acknowledged, standing.position)
+                self._remember(acknowledged=acknowledged)
                 self._tell(position=acknowledged, failures=0, error=None)
                 if acknowledged < end:
                     return  # the sink has another opinion
             if end > position:
                 position = end
                 self._holding.commit(position - 1)
-                self._note()
+                self._note_now_and_then()
             if not rows.num_rows:
                 self.woken.wait(_LOOK_S)
 
     def _send_snapshot(self, client: fl.FlightClient, standing: Standing, stopping: Callable[[], bool]) -> None:
         """As its provider supplies it. A provider that begins again makes the sink forget what it had got."""
-        request: Request | None = None
-        while request is None:
-            if stopping():
-                return
-            request = self._requests.need(self.client, self.sink)
-            if request is None:
-                self._pause(_LOOK_S, stopping)
+        request = self._request(stopping)
+        if request is None:
+            return
         attempt, position = None, request.base
         if standing.staged is not None and standing.staged.startswith(f"{request.id}."):
             attempt, position = standing.staged, standing.staged_position
         self._snapshot = Backlog(self._tags, snapshot_tag(self.sink), client_tag(self.client), request.base)
+        self._snapshot_position = position
         self._tell(request=request.id)
+        if request.base > 0:
+            self._holding.commit(request.base - 1)  # what was before is in the snapshot
         while not stopping():
             if request not in self._requests.open(self.client) or self.sink not in request.sites:
                 return  # another one is wanted
@@ -235,13 +258,27 @@ class Session:
             for attempt_, kind, rows, end in self._read_snapshot(request, position):
                 if attempt_ != attempt:
                     attempt, position = attempt_, request.base
+                if self._snapshot.is_missing(position):
+                    break
                 self._ship_snapshot(client, request, attempt_, kind, position, end, rows)
                 position = self._snapshot_position = end
                 if kind is Kind.SNAPSHOT_END:
                     self._complete(request)
                     return
+            if self._snapshot.is_missing(position):
+                self._requests.give_up(self.client, self.sink, request.id)
+                return  # the log was not kept for it: another one is needed
             if end == position:
                 self.woken.wait(_LOOK_S)
+
+    def _request(self, stopping: Callable[[], bool]) -> Request | None:
+        """The one that is for the sink; None when it is stopped before."""
+        while not stopping():
+            found = self._requests.need(self.client, self.sink)
+            if found is not None:
+                return found
+            self._pause(_LOOK_S, stopping)
+        return None
 
     def _ship_snapshot(
         self,
@@ -266,11 +303,12 @@ class Session:
         self._tell(error=None)
 
     def _complete(self, request: Request) -> None:
-        self._acknowledged = request.base
+        at_us = int(now())
+        self._remember(acknowledged=request.base, request=request.id, completed_us=at_us)
         self._requests.done(self.client, self.sink, request.id)
         self._snapshot = None
-        self._tell(position=request.base, completed_us=int(now()), failures=0)
-        self._note(at_once=True)
+        self._tell(position=request.base, completed_us=at_us, failures=0)
+        self.note()
 
     def _read(self, tag: str, start: int) -> tuple[pa.RecordBatch, int]:
         """Some rows with a tag, those of whole groups, in the order in which they were sent; and where that ends."""
@@ -320,21 +358,17 @@ class Session:
         while not stopping() and time.monotonic() < ends_s:
             time.sleep(min(_LOOK_S, max(0.0, ends_s - time.monotonic())))
 
-    def _note(self, *, at_once: bool = False) -> None:
-        """What is older than it should be does no harm: the sink knows better."""
-        if not at_once and time.monotonic() - self._noted_s < _NOTE_S:
-            return
-        self._noted_s = time.monotonic()
-        told = {"acknowledged": self._acknowledged, "last_enqueued": self._last_enqueued}
-        with open(f"{self._path}.new", "w", encoding="utf-8") as stream:
-            json.dump(told, stream)
-        os.replace(f"{self._path}.new", self._path)
+    def _note_lost(self, position: int) -> None:
+        """A sink that gets no snapshots has to do without what is gone."""
+        if not self._takes_snapshots and self._entries.is_missing(max(position, 0)):
+            self._remember(lost=self._tags.first)
 
-    def _recalled(self) -> tuple[int, int]:
-        with suppress(FileNotFoundError, ValueError, KeyError), open(self._path, encoding="utf-8") as stream:
-            told = json.load(stream)
-            return int(told["acknowledged"]), int(told["last_enqueued"])
-        return -1, -1
+    def _note_now_and_then(self) -> None:
+        if time.monotonic() - self._noted_s >= _NOTE_S:
+            self.note()
+
+    def _remember(self, **changes: Any) -> None:
+        self._memory = replace(self._memory, **changes)
 
     def _tell(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)

@@ -101,7 +101,7 @@ class Sink:
     def renew(self) -> None:
         """Say again how far it is with everybody, so that the log need not be kept for what was said before."""
         with self._turn:
-            begin = self._log.next_offset
+            begin = self._consumers.view.head().next_offset
             said = list(self._progress.values())
         for progress in said:
             with self._turn_of((progress.client, progress.source)):
@@ -158,7 +158,7 @@ class Sink:
                     "position": progress.position,
                     "snapshot": progress.applied,
                     "staged": None if staging is None else {"request": staging.request, "messages": staging.messages},
-                    "is_consistent": staging is None,
+                    "is_consistent": staging is None and progress.position >= 0,
                 }
             )
         return told

@@ -25,6 +25,7 @@ from tailrace.queues.form import ClientForm, QueuesForm
 from tailrace.queues.fullness import Fullness, WhenFull, full_error
 from tailrace.queues.payload import check_payload
 from tailrace.queues.requests import Request, Requests
+from tailrace.queues.sent import Sent
 from tailrace.queues.session import Session
 from tailrace.queues.sink import Sink
 from tailrace.queues.tags import Tags
@@ -122,16 +123,18 @@ class Site:
         self._wake()
         self._closing.close()
 
-    def transmit(self, entries: Sequence[Outgoing], *, timeout_s: float | None = None) -> OffsetRange:
+    def transmit(self, entries: Sequence[Outgoing], *, timeout_s: float | None = None) -> Sent:
         """One transaction, as one group; durable when this returns. Destinations that are full are treated as their
         client's `when_full` says."""
         wanted = [self._admitted(entry, timeout_s) for entry in entries]
+        pairs = zip(entries, wanted, strict=True)
+        left_out = {site for entry, admitted in pairs for site in entry.sites if site not in admitted.sites}
         name = uuid.uuid4().hex
         found = [entry for entry in wanted if entry.sites]
         if not found:
-            end = self.log.next_offset
-            return OffsetRange(end, end)
-        return self.append(lambda first: outgoing_batches([(name, found)], first, now()))
+            return Sent(tuple(sorted(left_out)))
+        offsets = self.append(lambda first: outgoing_batches([(name, found)], first, now()))
+        return Sent(tuple(sorted(left_out)), offsets)
 
     def supply(
         self, client: str, attempt: str, payloads: Sequence[bytes], sites: Sequence[str], kind: Kind = Kind.SNAPSHOT
@@ -263,7 +266,9 @@ class Site:
             session.woken.set()
 
     def _release_removed(self) -> None:
-        """The log is not kept any more for destinations and clients that the file does not name."""
+        """The log is not kept any more for destinations and clients that the file does not name, nor are snapshots
+        wanted for them."""
+        self.requests.keep_only(self.sessions)
         consumers = Consumers(self.directory)
         known = {session.consumer for session in self.sessions.values()}
         for name in consumers.names():
@@ -298,6 +303,8 @@ class Site:
     def retain(self) -> None:
         """Let go of what everybody has."""
         self.sink.renew()
+        for session in self.sessions.values():
+            session.note()
         remove_unneeded(self.directory, RetentionForm(), self._report)
 
     def _retain(self) -> None:
@@ -319,10 +326,19 @@ class Site:
                     self._report(f"{site} gets a new snapshot of {client}, as somebody wished")
 
     def _run(self, work: Callable[[], None], opening: ExitStack) -> None:
-        worker = threading.Thread(target=work, name="tailrace-queue", daemon=True)
+        worker = threading.Thread(target=self._keep_at, args=(work,), name="tailrace-queue", daemon=True)
         worker.start()
         opening.callback(worker.join)
         opening.callback(self._stopping.set)
+
+    def _keep_at(self, work: Callable[[], None]) -> None:
+        """A thread that ends without a word would be taken for one that works."""
+        while not self._stopping.is_set():
+            try:
+                return work()
+            except Exception as error:  # noqa: BLE001  whatever it is
+                self._tell_once(repr(work), f"queues of {self.name}: {error!r}; it is tried again")
+                self._stopping.wait(_AGAIN_S)
 
     def _tell_once(self, about: str, text: str) -> None:
         if self._told.get(about) != text:
@@ -349,6 +365,7 @@ def _told(session: Session, shed: int) -> dict[str, Any]:
         "shipped_bytes": progress.shipped_bytes,
         "read_bytes": progress.read_bytes,
         "shed": shed,
+        "lost_before": session.lost_before,
         "failures": progress.failures,
         "error": None if progress.error is None else progress.error.encode(),
     }

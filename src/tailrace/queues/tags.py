@@ -53,6 +53,11 @@ class Tags:
         return self._view.bases()[0]
 
     @property
+    def active(self) -> Offset:
+        """Where the segment begins that is written to now: nothing behind is ever removed."""
+        return self._view.head().base
+
+    @property
     def end(self) -> Offset:
         return self._view.head().next_offset
 
@@ -73,19 +78,9 @@ class Tags:
         with self._turn:
             return next(head.end for head in self._view.heads(Offset(offset)) if head.closes_group)
 
-    def last(self, tag: str, client: str) -> int:
-        """The last offset for which there is something; -1 when there is nothing."""
-        for base in reversed(self._bases(0, self.end)):
-            with Segment(self.directory, base) as segment:
-                for position in reversed(self._positions(segment, tag, client, 0)):
-                    head = segment.head_at(position).head
-                    if client in head.destinations:
-                        return head.end - 1
-        return -1
-
     def _bases(self, start: int, end: int) -> list[Offset]:
         """Of the segments that may hold something between two places."""
-        active = self._view.head().base
+        active = self.active
         if start >= active:
             return [active]
         bases = self._view.bases()
