@@ -1,7 +1,7 @@
 """What replicas in tiers cost, against the targets of the issue.
 
 - Catching up: a replica that gets a whole log from another process, checked and synced, against a plain copy of the
-  same files that is synced, too.
+  same files that is synced, too, and against rsync, which also has two processes and checksums, if it is installed.
 - The root: its CPU time and the bytes it sends, with 1, 8 and 64 leaves and a fan-out of 8. 1 and 8 leaves copy the
   root itself; 64 are behind 8 replicas that do. The root writes the same, at the same pace, each time, and is measured
   until its own replicas have it all. What has to stay constant is 64 against 8 leaves: in both cases it has 8 replicas
@@ -19,6 +19,7 @@ import multiprocessing
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -77,12 +78,15 @@ def catching_up(figures: Figures, place: Path, count: int) -> None:
         for _ in range(count // BATCH_ROWS):
             made.append_soon([batch])
     size = sum(path.stat().st_size for path in log.glob("*.log"))
-    ours_s, ratios = [], []
+    ours_s, ratios, to_rsync = [], [], []
     with served(log) as port:
-        for _ in range(3):
+        for _ in range(5):
             peer_s = seconds(lambda: copy_plainly(log, place / "plain"))
             ours_s.append(seconds(lambda: copy_ours(place / "copy", port)))
             ratios.append(ours_s[-1] / peer_s)
+            if shutil.which("rsync") is not None:
+                to_rsync.append(ours_s[-1] / seconds(lambda: copy_by_rsync(log, place / "rsync")))
+                shutil.rmtree(place / "rsync")
             print(f"{size / ours_s[-1] / 1e6:.0f} MB/s, plain {size / peer_s / 1e6:.0f} MB/s", file=sys.stderr)
             for path in log.glob("*.log"):
                 if (place / "copy" / path.name).read_bytes() != path.read_bytes():
@@ -91,6 +95,8 @@ def catching_up(figures: Figures, place: Path, count: int) -> None:
             shutil.rmtree(place / "plain")
     figures.add("catch_up_mb_s", size / statistics.median(ours_s) / 1e6, "MB/s")
     figures.add("catch_up", statistics.median(ratios), "x a plain copy", at_most=1.5)
+    if to_rsync:
+        figures.add("catch_up_rsync", statistics.median(to_rsync), "x rsync", at_most=1.5)
 
 
 def fanning_out(figures: Figures, place: Path, groups: int) -> None:
@@ -164,6 +170,12 @@ def copy_plainly(log: Path, directory: Path) -> None:
         shutil.copyfile(path, made)
         with made.open("rb") as file:
             os.fsync(file.fileno())
+
+
+def copy_by_rsync(log: Path, directory: Path) -> None:
+    """Whole files, each of them synced."""
+    files = sorted(str(path) for path in log.glob("*.log"))
+    subprocess.run(["rsync", "--whole-file", "--fsync", *files, f"{directory}/"], check=True)
 
 
 @contextmanager

@@ -52,6 +52,11 @@ def test_past_the_cap_a_replica_is_let_go_of_and_copies_anew_if_it_may(stack: Ex
         wait_for(lambda: node.status()["state"] == "no viable source")
         assert any("no viable source" in line for line in said)
         assert segments(copy / "log") == had, "it throws nothing away"
+        knocks = len(root.pulling.kept)
+        wait_for(lambda: len(root.pulling.kept) > knocks)
+        append(log, 98, 60)
+        remove_unneeded(root.directory.as_posix(), RETENTION, said.append)
+        assert sum("ALARM" in line for line in said) == 1, "however often it comes back with the same wish"
 
     node = stack.enter_context(replica_node(copy, [root.server.port], said, from_alarm_after=2, from_resync=True))
     wait_for(lambda: node.status()["state"] == "follow" and node.replica.progress.next_offset == log.next_offset)

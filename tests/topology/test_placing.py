@@ -144,6 +144,12 @@ def test_an_operator_looks_stops_and_starts(
     refused = tailrace("topology", "stop", site.host, *at, "--database", "shop")
     assert (refused.status, "only operators" in refused.err) == (2, True), refused.err
     assert OPERATOR not in refused.err + unknown.err + changed.out
+    for command in (("status",), ("apply-now",)):
+        node = tailrace("replica", *command, tmp_path / "root")
+        assert (node.status, "is a node, no replica" in node.err) == (2, True), node.err
+    plain = tailrace("replica", "apply-now", tmp_path / "r1")
+    assert (plain.status, "the replica has no store" in plain.err) == (2, True), plain.err
+    assert "replica r1 runs: follow" in tailrace("replica", "status", tmp_path / "r1").out
 
     assert replica.end(signal.SIGTERM) == 0
     assert by_port(registry.topology())[ports[1]].state is State.INACTIVE, "it said goodbye"

@@ -15,6 +15,7 @@ from tailrace.log.consumers import Consumers
 from tailrace.log.repair import find_damage
 from tailrace.log.retention import Keep, retain
 from tailrace.log.view import LogView
+from tailrace.relay.applier import Source
 from tailrace.topology.copied import promote
 from tailrace.topology.matching import Rollback
 from tailrace.topology.pulling import Bytes
@@ -307,3 +308,31 @@ def test_a_copy_that_is_not_served_is_not_held_for(log: CommitLog, stack: ExitSt
     wait_for(lambda: second.progress.error is not None, 30)
     assert Consumers(log.directory).names() == ["replica-first"]
     assert list(root.pulling.heard()) == ["first"]
+
+
+def test_a_source_does_not_wait_for_a_copy_that_went_elsewhere(
+    log: CommitLog, stack: ExitStack, tmp_path: Path
+) -> None:
+    """As when the registry wants it elsewhere, after the source was asked to keep its log."""
+    root = stack.enter_context(Served(tmp_path / "root"))
+    copy = Copying(tmp_path / "copy", [root.source])
+
+    def refuse(_: Source) -> None:
+        raise TailraceError("topology.refused", "there is no free slot", hint="ask again")
+
+    copy.replica.connected = refuse
+    stack.enter_context(copy)
+    wait_for(lambda: copy.progress.error is not None and copy.progress.error.code == "topology.refused", 30)
+    assert root.pulling.kept and not root.pulling.heard()
+
+
+def test_a_copy_that_has_nothing_yet_says_so(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    """To those who copy it, while everything is copied anew, too; they go on when it has something."""
+    first = stack.enter_context(Served(tmp_path / "first"))
+    second = stack.enter_context(Copying(tmp_path / "second", [first.source]))
+    wait_for(lambda: bool(second.said), 30)
+    assert second.progress.error is not None and second.progress.error.code == "topology.nothing_yet"
+    assert str(tmp_path) not in second.said[0], "where a source keeps its log is its own business"
+    root = stack.enter_context(Served(tmp_path / "root"))
+    stack.enter_context(Copying(tmp_path / "first", [root.source]))
+    second.reaches(log)

@@ -71,7 +71,14 @@ class Kept:
     """A replica with a store, in this process."""
 
     def __init__(
-        self, directory: Path, port: int, name: str = "copy", store: str = "sqlite: {path: copy.db}", **keys: str
+        self,
+        directory: Path,
+        port: int,
+        name: str = "copy",
+        store: str = "sqlite: {path: copy.db}",
+        *,
+        rows_from: int | None = None,
+        **keys: str,
     ) -> None:
         self.said: list[str] = []
         self.data = directory / name
@@ -80,6 +87,8 @@ class Kept:
         lines += [f"tokens: {{all: {TOKEN}}}", *(f"{key}: {text}" for key, text in keys.items())]
         lines += [f"store: {{{store.replace('copy.db', f'{name}.db')}}}", "replicate_from:", "  blocking: true"]
         lines += [f"  sources: [{{name: root, address: '127.0.0.1:{port}', token: {TOKEN}}}]"]
+        if rows_from is not None:
+            lines += [f"  rows_from: [{{name: top, address: '127.0.0.1:{rows_from}', token: {TOKEN}}}]"]
         file = directory / f"{name}.yml"
         file.write_text("\n".join(lines))
         spec = load_any(str(file))
@@ -166,7 +175,8 @@ def test_a_table_with_rows_of_its_own_is_not_replaced(stack: ExitStack, tmp_path
 def test_received_at_once_applied_late(stack: ExitStack, tmp_path: Path) -> None:
     """A copy of the delayed replica is not delayed, nobody is alarmed, and an operator can make it apply."""
     root = Root(stack, tmp_path)
-    copy = stack.enter_context(Kept(tmp_path, root.node.port, replicate_wait="1h"))
+    watchful = "{physrep_hung_replicant_threshold: 1s, physrep_hung_replicant_check_freq_sec: 1s}"
+    copy = stack.enter_context(Kept(tmp_path, root.node.port, replicate_wait="1h", tunables=watchful))
     wait_for(lambda: copy.applied is not None, 60)
     root.run("INSERT INTO t VALUES (2, 'a mistake')", "DELETE FROM t WHERE id = 1")
     wait_for(lambda: segments(copy.data / "log") == segments(root.log) and root.end() > (copy.applied or 0), 30)
@@ -177,7 +187,9 @@ def test_received_at_once_applied_late(stack: ExitStack, tmp_path: Path) -> None
     assert copy.rows() == [(1, "old")]
     assert copy.node._report_of().applied == copy.applied
     assert copy.node._report_of().received == root.end()
-    assert not copy.node.alarms
+    looked_s = copy.node._watched_s
+    wait_for(lambda: copy.node._watched_s > looked_s + 2.5, 30)
+    assert not [line for line in copy.said if "applying has stood still" in line], "what is meant to wait does not hang"
     assert ask(str(copy.data)) == root.end()
     wait_for(lambda: copy.applied == root.end(), 30)
     assert copy.rows() == rows(root.database, "t") == [(2, "a mistake")]
@@ -204,6 +216,10 @@ def test_an_ignored_table_is_copied_and_not_applied(stack: ExitStack, tmp_path: 
         with pytest.raises(sqlite3.OperationalError, match="no such table"):
             copy.rows("u")
         wait_for(lambda: segments(copy.data / "log") == segments(root.log), 30)
+        with Kept(tmp_path, copy.node.port, "below", rows_from=root.node.port) as below:
+            below.reaches(root, "u")
+            root.run("INSERT INTO u VALUES (3, 'through the one that ignores it')")
+            below.reaches(root, "u")
 
 
 def test_a_table_comes_back_from_the_log(stack: ExitStack, tmp_path: Path) -> None:
@@ -343,6 +359,33 @@ def test_a_store_of_postgres(stack: ExitStack, tmp_path: Path, postgres_address:
             return False
 
         wait_for(is_refused, 30)
+
+
+@pytest.mark.long
+def test_a_table_of_postgres_comes_back_from_the_log(stack: ExitStack, tmp_path: Path, postgres_address: str) -> None:
+    root = Root(stack, tmp_path)
+    store = f"postgres: {{url: '{postgres_address}'}}"
+
+    def is_equal(table: str) -> bool:
+        with psycopg.connect(postgres_address) as connection:
+            try:
+                return connection.execute(f"SELECT * FROM main.{table} ORDER BY id").fetchall() == rows(
+                    root.database, table
+                )
+            except psycopg.errors.UndefinedTable:
+                return False
+
+    with Kept(tmp_path, root.node.port, store=store):
+        wait_for(lambda: is_equal("t") and is_equal("u"), 60)
+    with Kept(tmp_path, root.node.port, store=store, physrep_ignore="[main.u]"):
+        root.run("INSERT INTO u VALUES (2, 'new')", "UPDATE u SET word = 'other' WHERE id = 1")
+        root.run("INSERT INTO u VALUES (3, 'short')", "DELETE FROM u WHERE id = 3", "INSERT INTO t VALUES (2, 'mark')")
+        wait_for(lambda: is_equal("t"), 60)
+        assert not is_equal("u")
+    with Kept(tmp_path, root.node.port, store=store) as copy:
+        root.run("INSERT INTO u VALUES (4, 'meanwhile')")
+        wait_for(lambda: any("main.u is back" in line for line in copy.said), 120)
+        wait_for(lambda: is_equal("u"), 60)
 
 
 @pytest.mark.crash

@@ -118,6 +118,9 @@ class CopiedLog(CommitLog):
 
 def promote(directory: str, *, disk: Disk | None = None) -> Standing:
     """Make a copy that nobody writes a log of its own, of the next generation."""
+    if not standing_of(directory).is_copy:
+        what = "the log that is here is no copy of another one, so it can be written already"
+        raise TailraceError("topology.not_a_copy", what, place=Place(directory), hint="name a replica's directory")
     with CopiedLog.open(directory, disk=disk) as copied:
         copy = standing_of(directory)
         risen = replace(copy, generation=copy.generation + 1, is_copy=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tailrace.ahead import one_ahead
 from tailrace.errors import TailraceError
 from tailrace.limits import MIB
 from tailrace.log.identity import identity_of
@@ -23,6 +24,7 @@ from tailrace.relay.watchdog import Watchdog
 from tailrace.topology.copied import CopiedLog, Spot
 from tailrace.topology.framing import Framing
 from tailrace.topology.matching import Meeting, Rollback, meet
+from tailrace.topology.pace import PIECE_BYTES_FIRST
 from tailrace.topology.request import Call, Extent, Keep, Leave, Matched, Piece, Pull
 from tailrace.topology.serving import ticket_of
 
@@ -114,17 +116,33 @@ class Following:
         with our_errors():
             reader = self._client.do_get(fl.Ticket(ticket_of(wish)), options(self.source.token))
             with Watchdog(reader.cancel, self._silence_s) as watchdog:
+                pieces = _read(reader, watchdog)
+                if _is_far(spot, extent):
+                    pieces = one_ahead(pieces)
                 try:
-                    for chunk in reader:
-                        watchdog.pet()
-                        if chunk.app_metadata is not None:
-                            yield Piece.read(chunk.app_metadata.to_pybytes()), _bytes_of(chunk.data)
+                    for each in pieces:  # noqa: UP028  closing this must not close them before the reader
+                        yield each
                 finally:
-                    reader.cancel()
+                    reader.cancel()  # before who reads ahead is waited for
+                    pieces.close()
 
     def _ask(self, call: Call, paper: Paper) -> bytes:
         (answer,) = ask(self._client, call, paper, self.source.token, CONNECT_S)
         return answer
+
+
+def _read(reader: Any, watchdog: Watchdog) -> Generator[tuple[Piece, Any]]:
+    for chunk in reader:
+        watchdog.pet()
+        if chunk.app_metadata is not None:
+            watchdog.rest()  # who is busy with what came cannot hear
+            yield Piece.read(chunk.app_metadata.to_pybytes()), _bytes_of(chunk.data)
+            watchdog.pet()
+
+
+def _is_far(spot: Spot, extent: Extent) -> bool:
+    """Whether so much is missing that it pays to receive a piece while another one is written."""
+    return extent.base > spot.base or extent.position - spot.position > PIECE_BYTES_FIRST
 
 
 def _bytes_of(batch: Any) -> Any:

@@ -20,8 +20,10 @@ from tailrace.node.form import (
     StoreSpec,
     TlsForm,
     Token,
+    WebForm,
     check_listen,
     check_said_once,
+    check_web,
     parts_of_store,
 )
 from tailrace.pipeline.names import name_problem
@@ -106,10 +108,14 @@ class ReplicaForm(Options):
     """What comes is copied at once, and applied to the `store` so long after it was written."""
     physrep_ignore: tuple[str, ...] = ()
     """Tables, as `schema.table`, that are not applied to the `store`. They are copied all the same."""
+    web: WebForm | None = None
+    """A status page, with metrics; none unless said."""
 
     @model_validator(mode="after")
     def _is_safe(self) -> ReplicaForm:
         check_listen(self.listen, is_safe=self.tls is not None and bool(self.tokens))
+        if self.web is not None:
+            check_web(self.web, is_encrypted=self.tls is not None)
         names = [source.name for source in self.replicate_from.sources]
         if len(set(names)) < len(names):
             raise ValueError("replicate_from: two sources have the same name")

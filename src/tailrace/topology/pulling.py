@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from tailrace.errors import TailraceError
-from tailrace.limits import MIB
 from tailrace.log.agreement import Hold
 from tailrace.log.consumers import Consumers, State
 from tailrace.log.head import LogHead
@@ -28,9 +27,9 @@ from tailrace.log.watch import Watch
 from tailrace.message import Offset
 from tailrace.relay.flight import SILENCE
 from tailrace.relay.holds import REPLICA, Holds
+from tailrace.topology.copied import is_begun
+from tailrace.topology.pace import Pace
 from tailrace.topology.request import Extent, Keep, Leave, Match, Matched, Piece, Pull
-
-PIECE_BYTES: Final = 2 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class Pulling:
             return {name: now_s - at_s for name, at_s in self._heard_s.items()}
 
     def extent(self) -> Extent:
-        view = LogView(self._directory)
+        view = self._view()
         head = view.head()
         return Extent(
             log=identity_of(self._directory),
@@ -119,7 +118,7 @@ class Pulling:
         if found is None or found.state is State.INVALIDATED:
             if found is not None and begin <= found.positions.of(WHOLE_LOG) + 1:
                 return  # it was past its cap there, and still is
-            end = LogView(self._directory).head().next_offset
+            end = self._view().head().next_offset
             self._holds.keep(name, Offset(max(min(begin, end), list_segments(self._directory)[0])))
             if self._hold is not None:
                 self._consumers.agree_on_hold(name, self._hold)
@@ -172,10 +171,11 @@ class Pulling:
         return {*self._pulling, *self._left_s}
 
     def _bytes(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
-        view = LogView(self._directory)
+        view = self._view()
         base, position = Offset(request.base), request.position
         generation = standing_of(self._directory).generation
         told_s = 0.0
+        pace = Pace(self._beat_s)
         with Watch(self._directory) as watch:
             while not is_over():
                 head = view.head()
@@ -183,13 +183,15 @@ class Pulling:
                     limit = head.durable if base == head.base else segment.size()
                     if position > limit:
                         raise _beyond(base, position)
-                    for begin in range(position, limit, PIECE_BYTES):
-                        raw = segment.bytes_at(begin, min(PIECE_BYTES, limit - begin))
+                    while position < limit:
+                        begin = position
+                        raw = segment.bytes_at(begin, min(pace.piece_bytes, limit - begin))
                         self._check_edition(request)
                         position = begin + len(raw)
                         self.sent_bytes += len(raw)
                         told_s = time.monotonic()
                         yield Bytes(self._piece(base, begin, head, generation, limit - position), raw)
+                        pace.note(len(raw), time.monotonic() - told_s)
                         if is_over():
                             return
                 self._check_edition(request)
@@ -203,6 +205,12 @@ class Pulling:
                 if not request.waits:
                     return
                 watch.wait(max(0.0, told_s + self._beat_s - time.monotonic()))
+
+    def _view(self) -> LogView:
+        if not is_begun(self._directory):
+            what = "the source is a copy that has nothing yet, or is copied anew"
+            raise TailraceError("topology.nothing_yet", what, hint="it is asked again")
+        return LogView(self._directory)
 
     def _edition(self) -> str:
         """A server that begins anew may serve what somebody has put there meanwhile."""
@@ -237,7 +245,7 @@ class Pulling:
             raise _beyond(base, 0) from None
 
     def _digest(self, base: int, position: int, size: int) -> str:
-        head = LogView(self._directory).head()
+        head = self._view().head()
         try:
             with Segment(self._directory, Offset(base)) as segment:
                 end = head.durable if base == head.base else segment.size()

@@ -220,21 +220,12 @@ class Replica:
             log = self._log
             self._tell(state=State.MATCH, next_offset=log.durable_offset)
             following.keep(self._needed(log))
-            log.forget_rest()
-            self.trace(f"{source.name} has {extent.first} to {extent.next_offset}, this copy {log.next_offset}")
-            meeting = following.meet(log, extent, settings.max_rollback)
-            if meeting is None:
-                what = f"the source begins at offset {extent.first}, and this copy goes on at {log.next_offset}"
-                raise TailraceError("topology.gone", what, hint="follow another source, or copy everything anew")
-            if meeting.spot != log.spot:
-                if settings.ends_when_invalid:
-                    raise _diverged(source, meeting)
-                with self.cutting(meeting.next_offset):
-                    aside = log.cut(meeting.spot)
-                thrown = self.progress.thrown_bytes + meeting.rollback_bytes
-                self._tell(thrown_bytes=thrown, next_offset=log.durable_offset)
-                self._report(f"{meeting.rollback_bytes} bytes were not what {source.name} has, and are in {aside}")
-            self.connected(source)
+            try:
+                self._meet(following, log, extent)
+                self.connected(source)
+            except TailraceError:
+                following.leave()  # or the source would wait to hear of a copy that it never had
+                raise
             log.rise(extent.generation)
             self._misses = 0
             self._tell(state=State.COPY)
@@ -243,6 +234,27 @@ class Replica:
             self.trace(f"{source.name} is followed no more, at offset {log.next_offset}")
             if self._is_over():
                 following.leave()
+
+    def _meet(self, following: Following, log: CopiedLog, extent: Extent) -> None:
+        """Go back to where the copy is what the source has."""
+        source, settings = following.source, self.settings
+        log.forget_rest()
+        self.trace(f"{source.name} has {extent.first} to {extent.next_offset}, this copy {log.next_offset}")
+        meeting = following.meet(log, extent, settings.max_rollback)
+        if meeting is None:
+            what = (
+                f"the source begins at offset {extent.first}, and has not what this copy has before {log.next_offset}"
+            )
+            raise TailraceError("topology.gone", what, hint="follow another source, or copy everything anew")
+        if meeting.spot == log.spot:
+            return
+        if settings.ends_when_invalid:
+            raise _diverged(source, meeting)
+        with self.cutting(meeting.next_offset):
+            aside = log.cut(meeting.spot)
+        thrown = self.progress.thrown_bytes + meeting.rollback_bytes
+        self._tell(thrown_bytes=thrown, next_offset=log.durable_offset)
+        self._report(f"{meeting.rollback_bytes} bytes were not what {source.name} has, and are in {aside}")
 
     def _pull(self, following: Following, log: CopiedLog, extent: Extent) -> None:
         kept_s = time.monotonic()

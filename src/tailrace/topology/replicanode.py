@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -63,6 +63,8 @@ class ReplicaNode:
         self._directory = os.path.join(form.data, "log")
         self._told = ""
         self._retained_s = time.monotonic()
+        self._tending = threading.Lock()
+        """Held while the copy is looked after, and while it is cut or thrown away."""
         self._placing: Placing | None = None
         self._door: Door | None = None
         every = {} if form.retention is None else {"physrep_check_minlog_freq_sec": form.retention.every}
@@ -97,6 +99,7 @@ class ReplicaNode:
             )
             self.slow = Slow(self.pulling.heard, self.knobs, self._report)
             self.replica.floor = self._floor
+            self.replica.cutting = self._cutting
             self._server = self._serve(form, opening)
             if form.replicate_from.registry is not None:
                 self._be_placed(form.replicate_from.registry, opening)
@@ -242,14 +245,22 @@ class ReplicaNode:
     def _tend(self) -> None:
         """Let go of what nobody needs any more."""
         while not self._stopping.wait(_TEND_S):
-            if not is_begun(self._directory):
-                continue
-            self._look_for_alarms()
-            try:
-                self._holds.sweep()
-                self._retain()
-            except TailraceError as error:
-                self._tell_once(f"nothing was removed from the log: {error}")
+            with self._tending:
+                if is_begun(self._directory):
+                    self._look_for_alarms()
+                    self._let_go()
+
+    def _let_go(self) -> None:
+        try:
+            self._holds.sweep()
+            self._retain()
+        except TailraceError as error:
+            self._tell_once(f"nothing was removed from the log: {error}")
+
+    @contextmanager
+    def _cutting(self, offset: Offset) -> Iterator[None]:
+        with self._tending, nullcontext() if self.store is None else self.store.cutting(offset):
+            yield
 
     def _retain(self) -> None:
         said = self._form.retention
@@ -280,7 +291,6 @@ class ReplicaNode:
             wait_s=form.replicate_wait,
             ignored=form.physrep_ignore,
         )
-        self.replica.cutting = store.cutting
         opening.callback(store.close)
         self._run(lambda: self._tend_store(store), opening)
 

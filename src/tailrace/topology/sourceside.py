@@ -13,6 +13,7 @@ from tailrace.node.form import NodeForm
 from tailrace.relay.guest import Guest
 from tailrace.relay.holds import Holds
 from tailrace.relay.names import OPERATOR
+from tailrace.topology.answers import Row
 from tailrace.topology.dialling import dialling
 from tailrace.topology.knobs import Knobs, shown
 from tailrace.topology.presence import Known, Presence, report_of
@@ -54,6 +55,10 @@ class SourceSide:
             opening.callback(registry.close)
             self.guests.append(RegistryGuest(registry, lambda peer: peer == OPERATOR))
         knobs.turned = lambda values: report(f"set by the registry: {shown(values)}")
+
+    def topology(self) -> list[Row]:
+        """Who replicates from whom, if this node serves the registry that knows."""
+        return [] if self._registry is None else self._registry.topology()
 
     def begin(self, port: int, stopping: threading.Event, opening: ExitStack) -> list[Callable[[], None]]:
         """What has to be run while it is served at a port, each by a thread until `stopping`."""
