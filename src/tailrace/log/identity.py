@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from typing import Final
 
 from tailrace.log.disk import Disk, disk_errors
@@ -19,13 +20,23 @@ def identity_of(directory: str) -> str:
     """What tells this log from every other; made at random the first time it is asked for."""
     path = os.path.join(directory, NAME)
     with disk_errors("reading a log's identity", path):
-        try:
-            with open(path, encoding="ascii") as stream:
-                return stream.read().strip()
-        except FileNotFoundError:
-            made = secrets.token_hex(8)
-            adopt(directory, made, Disk())
-            return made
+        if not os.path.exists(path):
+            _make(directory, path, Disk())
+        with open(path, encoding="ascii") as stream:
+            return stream.read().strip()
+
+
+def _make(directory: str, path: str, disk: Disk) -> None:
+    """Of all who ask at once, in whichever process, one is first, and the others take what it made."""
+    made = secrets.token_hex(8)
+    mine = f"{path}-{made}"
+    disk.replace_file(mine, f"{made}\n".encode())
+    try:
+        with suppress(FileExistsError):
+            os.link(mine, path)
+    finally:
+        disk.remove(mine)
+    disk.sync_directory(directory)
 
 
 def adopt(directory: str, identity: str, disk: Disk) -> None:

@@ -60,7 +60,11 @@ class LogStat:
 
 def stat(directory: str | os.PathLike[str]) -> LogStat:
     """Look at a log without changing it."""
-    consumers = Consumers(directory)
+    return stat_of(Consumers(directory))
+
+
+def stat_of(consumers: Consumers) -> LogStat:
+    """Like `stat`. Who looks again and again with the same registry does not read everything again."""
     view = consumers.view
     contents_by_base = list(view.all_contents())
     found = dict(contents_by_base)
@@ -91,7 +95,7 @@ def stat(directory: str | os.PathLike[str]) -> LogStat:
         segments=segments,
         namespaces=namespaces,
         consumers=consumer_stats(consumers),
-        staged=Staging(directory).waiting(),
+        staged=Staging(consumers.directory).waiting(),
     )
 
 

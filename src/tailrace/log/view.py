@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
@@ -21,14 +22,20 @@ _LOOKS: Final = 3
 
 
 class LogView:
-    """Looks at a log directory and never changes it. Side files that are missing or wrong are made again in memory."""
+    """Looks at a log directory and never changes it. Side files that are missing or wrong are made again in memory.
+    Threads may share one: what it remembers is behind a lock."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
+        self._turn = threading.RLock()
         self._scanned: tuple[tuple[Offset, int], LogHead] | None = None
         self._contents: dict[tuple[Offset, int], Contents] = {}
         self._indexes: dict[tuple[Offset, int], Index] = {}
         self._active: tuple[Offset, Contents] | None = None
+
+    def __reduce__(self) -> tuple[type[LogView], tuple[str]]:
+        """In another process it looks anew."""
+        return LogView, (self.directory,)
 
     def bases(self) -> list[Offset]:
         """The base offsets of all segments; raises when this is no log."""
@@ -54,14 +61,14 @@ class LogView:
             if self._size(head.base) >= head.published:
                 return head  # otherwise its segment was sealed and compacted between the two looks: look again
         base = self.bases()[-1]
-        with Segment(self.directory, base) as segment:
+        with self._turn, Segment(self.directory, base) as segment:
             key = (base, segment.size())
             if self._scanned is None or self._scanned[0] != key:
                 tail = recovery.scan(segment, None)
                 if tail.problem is not None and not recovery.is_torn(segment, tail):
                     raise tail.problem
                 self._scanned = (key, LogHead(base, tail.size, tail.size, tail.next_offset))
-        return self._scanned[1]
+            return self._scanned[1]
 
     def open_segment(self, offset: Offset) -> Segment:
         """The segment that holds an offset."""
@@ -132,33 +139,40 @@ class LogView:
     def index(self, segment: Segment) -> Index:
         """A segment's sparse index: the stored one when it is of this very segment. Every use of it is checked too."""
         key = (segment.base, segment.size())
-        if key not in self._indexes:
-            found = index.load(segment.path, segment.base)
-            self._indexes.clear()  # one is enough for a reader that moves on, and keeps memory flat
-            if found is None or not self._is_index_of(segment, found):
-                found = recovery.scan(segment, None).index
-            self._indexes[key] = found
-        return self._indexes[key]
+        with self._turn:
+            if key not in self._indexes:
+                found = index.load(segment.path, segment.base)
+                self._indexes.clear()  # one is enough for a reader that moves on, and keeps memory flat
+                if found is None or not self._is_index_of(segment, found):
+                    found = recovery.scan(segment, None).index
+                self._indexes[key] = found
+            return self._indexes[key]
 
     def contents(self, segment: Segment) -> Contents:
         """A sealed segment's table of contents."""
         key = (segment.base, segment.size())
-        if key not in self._contents:
-            found = contents.load(segment.path, segment.size())
-            if found is None:
-                tail = recovery.scan(segment, None)
-                if tail.problem is not None:
-                    raise tail.problem
-                found = tail.contents
-            self._contents[key] = found
-        return self._contents[key]
+        with self._turn:
+            if key not in self._contents:
+                found = contents.load(segment.path, segment.size())
+                if found is None:
+                    tail = recovery.scan(segment, None)
+                    if tail.problem is not None:
+                        raise tail.problem
+                    found = tail.contents
+                self._contents[key] = found
+            return self._contents[key]
 
     def active_contents(self) -> Contents:
         """What the published part of the active segment holds. Only what is new since the last call is walked."""
         return self.published_contents(self.head())
 
     def published_contents(self, head: LogHead) -> Contents:
-        """Like `active_contents`, of the segment that was active when a head was read."""
+        """Like `active_contents`, of the segment that was active when a head was read. A later call notes more in it,
+        so who shares the view with other threads and goes through one of its tables does as `last_offsets`."""
+        with self._turn:
+            return self._published_contents(head)
+
+    def _published_contents(self, head: LogHead) -> Contents:
         if self._active and self._active[0] == head.base and self._active[1].segment_bytes == head.published:
             return self._active[1]
         with Segment(self.directory, head.base) as segment:
@@ -178,8 +192,9 @@ class LogView:
         head = self.head()  # read once: what is sealed or begun from now on does not count
         active = self.published_contents(head)
         bases = self.bases()
-        for key in [key for key in list(self._contents) if key[0] < bases[0]]:
-            self._contents.pop(key, None)  # retention has removed the segment
+        with self._turn:
+            for key in [key for key in self._contents if key[0] < bases[0]]:
+                del self._contents[key]  # retention has removed the segment
         for base in bases:
             if base < head.base and (found := self._contents_of(base)) is not None:
                 yield base, found
@@ -187,11 +202,12 @@ class LogView:
 
     def last_offsets(self) -> dict[str, int]:
         """The last message of every namespace."""
-        return {
-            namespace: presence.last
-            for _, found in self.all_contents()
-            for namespace, presence in found.namespaces.items()
-        }
+        with self._turn:
+            return {
+                namespace: presence.last
+                for _, found in self.all_contents()
+                for namespace, presence in found.namespaces.items()
+            }
 
     def _contents_of(self, base: Offset) -> Contents | None:
         try:
