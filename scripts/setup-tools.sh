@@ -3,7 +3,7 @@
 # a test whose program is missing skips and says so.
 set -eu
 
-packages_by_tool="strace:strace mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core tarantool:tarantool"
+packages_by_tool="strace:strace mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core tarantool:tarantool chromium:chromium"
 
 for pair in $packages_by_tool; do
     tool=${pair%%:*} package=${pair#*:}

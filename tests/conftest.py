@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 settings.register_profile("ci", deadline=None, derandomize=False, print_blob=True)
 settings.register_profile("long", settings.get_profile("ci"), max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # so a shell starts what it puts in the background; what the tests start would inherit it, and never hear of Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+"""A JVM that lives for one test spends a third of its time on compiling what then hardly runs."""
 
 NO_SKIP = os.environ.get("TAILRACE_NO_SKIP") == "1"
 

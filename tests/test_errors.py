@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +19,15 @@ SOURCE: Final = Path(__file__).parents[1] / "src" / "tailrace"
 COMMAND: Final = re.compile(r"\btailrace((?: [a-z][a-z-]*)+)")
 
 
-def raised() -> Iterator[tuple[str, ast.Call]]:
+@cache
+def raised() -> list[tuple[str, ast.Call]]:
     """Every place in the source where an error is made."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "TailraceError":
-                yield f"{path.relative_to(SOURCE)}:{node.lineno}", node
+    return [
+        (f"{path.relative_to(SOURCE)}:{node.lineno}", node)
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "TailraceError"
+    ]
 
 
 def code_of(call: ast.Call) -> str | None:
@@ -54,7 +57,7 @@ def text_of(expression: ast.expr) -> str:
 
 
 def test_source_is_looked_at() -> None:
-    assert len(list(raised())) > 50
+    assert len(raised()) > 50
 
 
 def test_every_error_names_its_code() -> None:

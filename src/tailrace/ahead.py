@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -10,7 +10,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
+def one_ahead(items: Iterator[Item]) -> Generator[Item]:
     """The same items, of which one is made ahead, in a thread of its own. What that raises comes in its turn."""
 
     def make() -> list[Item]:

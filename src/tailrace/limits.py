@@ -68,3 +68,38 @@ COPIES_PER_READER_MAX: Final = 4
 
 HOLD_S: Final = 3600.0
 """How long a node keeps its log for a reader that it does not know as a node, after it was last heard of."""
+
+SYNC_PACKED_BYTES_MAX: Final = 16 * MIB
+SYNC_BODY_BYTES_MAX: Final = 64 * MIB
+"""The body of one request of sync, compressed and as it is."""
+
+SYNC_BODIES_BYTES_MAX: Final = 512 * MIB
+"""The bodies of all requests at the same time."""
+
+SYNC_BODY_S: Final = 60.0
+"""How long a body may take to come."""
+
+SYNC_HEAD_S: Final = 20.0
+"""How long a request may take to say what it wants."""
+
+SYNC_ROWS_MAX: Final = 10_000
+"""Rows or trackers in one body, and in one answer."""
+
+SYNC_DEPTH_MAX: Final = 32
+"""Arrays and objects inside each other."""
+
+SYNC_VALUES_MAX: Final = 2_000_000
+"""Values in one body; each takes more room in memory than in the body."""
+
+SYNC_REQUESTS_MAX: Final = 4096
+"""Connections and requests at the same time."""
+
+SYNC_CHANNELS_MAX: Final = 2048
+SYNC_CHANNELS_PER_NODE_MAX: Final = 8
+"""Nodes that are told of changes at once, and how often one may ask for it."""
+
+SYNC_NODES_MAX: Final = 100_000
+"""Nodes that may come without having been registered."""
+
+WEB_TOKEN_LETTERS_MIN: Final = 16
+"""The token of a status page; a shorter one could be guessed."""
