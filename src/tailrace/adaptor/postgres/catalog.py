@@ -15,6 +15,7 @@ from tailrace.adaptor.postgres import sql
 from tailrace.adaptor.postgres.types import Choices, Kind, Kinds, TypeInfo
 from tailrace.errors import TailraceError
 from tailrace.namespace import check_name
+from tailrace.sync import names
 
 _PUBLISHES_GENERATED: Final = 180_000
 """From this version on the stream tells generated columns that are stored."""
@@ -76,9 +77,24 @@ def load_kinds(connection: psycopg.Connection[Any], choices: Choices) -> Kinds:
 
 
 def all_tables(connection: psycopg.Connection[Any], kinds: Kinds) -> list[TableInfo]:
-    """What there is to be read, and what only looks like it (`why_unusable`)."""
+    """What there is to be read, and what only looks so (`why_unusable`). What sync keeps for itself is left out."""
     found = connection.execute(sql.TABLES).fetchall()
-    return _described(connection, kinds, [row for row in found if not row[5]])
+    of_sync = _of_sync(connection, {(row[1], row[2]) for row in found})
+    return _described(connection, kinds, [row for row in found if not row[5] and row[1:3] not in of_sync])
+
+
+def _of_sync(connection: psycopg.Connection[Any], present: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Schema and name of what belongs to sync and not to users; nothing where sync is not installed."""
+    own = [name.lower() for name in names.OWN_TABLES]
+    found: set[tuple[str, str]] = set()
+    for schema in {schema for schema, _ in present}:
+        if present.issuperset(((schema, names.ENTITIES.lower()), (schema, names.SELF.lower()))):
+            entities = sql.name(schema, names.ENTITIES.lower())
+            ((is_synced, is_readable),) = connection.execute(sql.IS_SYNCED, (entities.as_string(connection),))
+            pairs = connection.execute(sql.kept_by_sync(entities)).fetchall() if is_synced and is_readable else []
+            if is_synced:
+                found |= {(schema, name) for name in (*own, *(each for pair in pairs for each in pair))}
+    return found
 
 
 def find_table(connection: psycopg.Connection[Any], kinds: Kinds, schema: str, name: str) -> TableInfo | None:

@@ -46,6 +46,10 @@ SIZES: Final = """
     SELECT parts.root::int8, sum(greatest(c.reltuples, 0))::int8, sum(pg_relation_size(c.oid))::int8
     FROM parts JOIN pg_class c ON c.oid = parts.oid GROUP BY parts.root
 """
+IS_SYNCED: Final = """
+    SELECT count(*) = 2, bool_and(has_column_privilege(attrelid, attname, 'SELECT')) FROM pg_attribute
+    WHERE attrelid = to_regclass(%s) AND attname IN ('tracker', 'stamp') AND NOT attisdropped
+"""
 SEQUENCES: Final = """
     SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind = 'S' AND n.nspname NOT LIKE 'pg\\_%' ORDER BY 1
@@ -103,6 +107,11 @@ class Asked(Enum):
 def name(*parts: str) -> sql.Composable:
     """A name, qualified when there are several parts."""
     return sql.Identifier(*parts)
+
+
+def kept_by_sync(entities: sql.Composable) -> sql.Composed:
+    """The tables that sync keeps for each of its entities."""
+    return sql.SQL("SELECT tracker, stamp FROM {}").format(entities)
 
 
 def names(columns: Sequence[str]) -> sql.Composable:

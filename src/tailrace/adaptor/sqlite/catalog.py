@@ -14,6 +14,7 @@ from tailrace.adaptor.sqlite import sql
 from tailrace.adaptor.sqlite.kinds import Kind, declared_kind, field_of, found_kind
 from tailrace.errors import TailraceError
 from tailrace.namespace import check_name
+from tailrace.sync import names
 
 SCHEMA: Final = "main"
 OURS: Final = "tailrace_"
@@ -70,11 +71,24 @@ class TableInfo:
 
 
 def all_tables(connection: sqlite3.Connection) -> list[TableInfo]:
-    """The ordinary tables, by name, as their rows are identified."""
+    """The ordinary tables, by name, as their rows are identified. Those that sync keeps for itself are left out."""
     found = connection.execute("SELECT name, wr FROM pragma_table_list WHERE schema = ? AND type = 'table'", (SCHEMA,))
-    wanted = [(name, bool(bare)) for name, bare in found if not name.lower().startswith(("sqlite_", OURS))]
+    others = [(name, bool(bare)) for name, bare in found if not name.lower().startswith(("sqlite_", OURS))]
+    of_sync = _of_sync(connection, {name for name, _ in others})
+    wanted = [each for each in others if each[0].lower() not in of_sync]
     tables = [_describe(connection, name, without_rowid) for name, without_rowid in sorted(wanted)]
     return [identified(connection, table) for table in tables]
+
+
+def _of_sync(connection: sqlite3.Connection, present: set[str]) -> set[str]:
+    """What belongs to sync and not to users, in small letters; nothing where sync is not installed."""
+    if not present.issuperset((names.ENTITIES, names.SELF)):
+        return set()
+    try:
+        found = connection.execute(f"SELECT tracker, stamp FROM {names.ENTITIES}").fetchall()  # noqa: S608  our own
+    except sqlite3.OperationalError:  # a table of that name that is somebody else's
+        return set()
+    return {name.lower() for name in (*names.OWN_TABLES, *(each for pair in found for each in pair))}
 
 
 def find_source(connection: sqlite3.Connection, name: str) -> TableInfo | None:

@@ -1,0 +1,207 @@
+"""`tailrace sync`: tables that several nodes write, exchanged whenever they can reach each other."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailrace.cli import syncnode, syncquarantine
+from tailrace.cli.options import JsonOption, YesOption, confirm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tailrace.errors import TailraceError
+    from tailrace.sync.form import SyncForm
+    from tailrace.sync.round import Progress
+    from tailrace.sync.store import SyncStatus
+
+SyncArgument = Annotated[
+    str, typer.Argument(metavar="FILE.yml", help="A file with the key `sync`.", show_default=False)
+]
+_CLOSING_S = 30.0
+
+app = typer.Typer(help="Sync tables with other nodes, which may be away for long.", no_args_is_help=True)
+app.add_typer(syncnode.app, name="node")
+app.add_typer(syncquarantine.app, name="quarantine")
+
+
+@app.command()
+def install(file: SyncArgument, as_json: JsonOption = False) -> None:
+    """Make in the database what sync needs: tables beside yours, triggers, receive views. Your rows stay."""
+    from tailrace.sync.database import open_database
+    from tailrace.sync.load import load_sync
+    from tailrace.sync.store import SyncStore
+
+    form = load_sync(file)
+    with closing(open_database(form.database.address)) as database:
+        store = SyncStore.install(database, form.declared)
+        tables = [shape.entity.table for shape in store.by_batch()]
+        place, node = database.place, str(store.node_id)
+    if as_json:
+        print(json.dumps({"database": place, "node": node, "tables": tables}))
+    else:
+        print(f"{place} is node {node}; synced are: {', '.join(tables)}")
+
+
+@app.command()
+def uninstall(file: SyncArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Remove everything that sync has made in the database. Your tables and their rows stay."""
+    from tailrace.sync import install as installing
+    from tailrace.sync.database import open_database
+    from tailrace.sync.load import load_sync
+
+    form = load_sync(file)
+    entities = form.declared
+    with closing(open_database(form.database.address)) as database:
+        found = database.read(lambda link: installing.installed(link, database.dialect))
+        mine = [found[entity.table_id][0] for entity in entities if entity.table_id in found]
+        if mine:
+            confirm(f"Remove sync of {', '.join(mine)} from {database.place}? {_what_is_lost(form, database)}", yes=yes)
+        gone = database.write(lambda link: installing.uninstall(link, entities, database.dialect))
+        place = database.place
+    if as_json:
+        print(json.dumps({"database": place, "removed": gone}))
+    else:
+        print(f"sync is removed from {place}: {', '.join(gone)}" if gone else f"nothing is installed in {place}")
+
+
+@app.command()
+def status(file: SyncArgument, as_json: JsonOption = False) -> None:
+    """Show what is synced, what waits for which node, when each was heard of, and what is in quarantine."""
+    from tailrace.cli.show import printable
+    from tailrace.sync.load import load_sync
+    from tailrace.sync.opening import opened
+
+    with opened(load_sync(file)) as store:
+        found, place = store.status(), store.database.place
+    if as_json:
+        print(json.dumps({"database": place, **_told(found)}))
+        return
+    for line in _lines(place, found):
+        print(printable(line))
+
+
+@app.command()
+def run(
+    file: SyncArgument,
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Exchange everything with each peer once, then end.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Exchange rows with all peers as they change, and let other nodes in (`listen`), until it is stopped."""
+    from tailrace.sync.load import load_sync_to_run
+
+    form = load_sync_to_run(file)
+    if not form.peers and (once or form.listen is None):
+        from tailrace.errors import TailraceError
+
+        what = f"{file} names no peers{'' if once else ', and no address to listen at'}"
+        raise TailraceError("config.invalid", what, hint="add `peers`" if once else "add `peers` or `listen`")
+    if once:
+        _run_once(form, as_json=as_json)
+    else:
+        _run(form, as_json=as_json)
+
+
+def _run_once(form: SyncForm, *, as_json: bool) -> None:
+    from tailrace.cli.syncprogress import sync_progress
+    from tailrace.errors import TailraceError
+    from tailrace.sync.client import SyncNode
+    from tailrace.sync.opening import opened
+
+    with opened(form) as store, sync_progress() as shown:
+        node = SyncNode.over(store, clock=form.clock.rule, warn=shown.tell)
+        done = node.sync_with_all([peer.address for peer in form.peers], shown.moved)
+    _print_done(done, as_json=as_json)
+    failed = [each for each in done.values() if isinstance(each, TailraceError)]
+    if failed:
+        raise typer.Exit(max(error.exit_status for error in failed))
+
+
+def _run(form: SyncForm, *, as_json: bool) -> None:
+    from tailrace.cli.syncprogress import sync_progress
+    from tailrace.pipeline.shutdown import Shutdown
+    from tailrace.sync.site import SyncSite
+
+    shutdown = Shutdown()
+    with sync_progress() as shown:
+        with shutdown.listening(shown.tell, _CLOSING_S), SyncSite(form, shown.tell, shown.changed) as site:
+            shown.tell(site.described())
+            shutdown.asked.wait()
+            told = site.status()
+        shown.tell("sync has ended")
+    if as_json:
+        print(json.dumps(told))
+
+
+def _print_done(done: Mapping[str, Progress | TailraceError], *, as_json: bool) -> None:
+    from tailrace.cli.report import report_lines, report_object
+    from tailrace.cli.show import printable
+    from tailrace.errors import TailraceError
+
+    if as_json:
+        told = {
+            name: {"error": report_object(each)} if isinstance(each, TailraceError) else asdict(each)
+            for name, each in done.items()
+        }
+        print(json.dumps({"peers": told}))
+        return
+    for name, each in done.items():
+        if isinstance(each, TailraceError):
+            print(*(printable(line) for line in report_lines(each)), sep="\n", file=sys.stderr)
+        else:
+            from tailrace.cli.syncprogress import shown_progress
+
+            print(printable(f"{name}: {shown_progress(each)}"))
+
+
+def _what_is_lost(form: SyncForm, database: Any) -> str:
+    """What nobody will know any more."""
+    from tailrace.errors import TailraceError
+    from tailrace.sync.store import SyncStore
+
+    try:
+        found = SyncStore(database, form.declared).status()
+    except TailraceError:
+        return "Which node has which version is forgotten."
+    pending = sum(count for entity in found.entities for count in entity.pending.values())
+    rows = sum(entity.rows for entity in found.entities)
+    kept = sum(found.quarantine.values())
+    return (
+        f"Of {rows} rows it is forgotten which of {len(found.nodes)} nodes has which version; {pending} that wait"
+        f" for nodes, {found.changes} changes not looked at and {kept} rows in quarantine are lost."
+    )
+
+
+def _told(found: SyncStatus) -> dict[str, Any]:
+    return {
+        "node": str(found.node),
+        "changes": found.changes,
+        "nodes": {str(node): seen_ms for node, seen_ms in found.nodes.items()},
+        "entities": [
+            {**asdict(entity), "pending": {str(node): count for node, count in entity.pending.items()}}
+            for entity in found.entities
+        ],
+        "quarantine": found.quarantine,
+    }
+
+
+def _lines(place: str, found: SyncStatus) -> list[str]:
+    from tailrace.cli.syncnode import shown_age
+
+    lines = [f"{place} is node {found.node}"]
+    if found.changes:
+        lines.append(f"  {found.changes} changes are not looked at yet")
+    for entity in found.entities:
+        gone = f", {entity.tombstones} deleted" if entity.tombstones else ""
+        lines.append(f"  {entity.table} ({entity.table_id}): {entity.rows} rows{gone}")
+        lines += [f"    {count} wait for node {node}" for node, count in entity.pending.items() if count]
+    lines += [f"  node {node}: {shown_age(seen_ms)}" for node, seen_ms in found.nodes.items()]
+    lines += [f"  in quarantine: {count} {kind}" for kind, count in found.quarantine.items()]
+    return lines

@@ -1,0 +1,66 @@
+"""`tailrace sync quarantine`: rows that were not taken, here or elsewhere, and edits that lost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tailrace.cli.options import JsonOption, YesOption, confirm
+from tailrace.cli.syncnode import FileArgument
+
+app = typer.Typer(help="Look at rows that were not taken, and at edits that lost.", no_args_is_help=True)
+
+
+@app.command(name="list")
+def list_(
+    file: FileArgument,
+    *,
+    limit: Annotated[int, typer.Option(help="So many, the newest first.", min=1)] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """List them with the reason and the row: refused here, rejected by another node, lost against another edit."""
+    from tailrace.cli.show import printable
+    from tailrace.message import Micros, moment
+    from tailrace.sync.load import load_sync
+    from tailrace.sync.opening import opened
+
+    with opened(load_sync(file)) as store:
+        found = store.quarantined(limit)
+        tables = {table_id: shape.entity.table for table_id, shape in store.shapes.items()}
+    if as_json:
+        told = [{**asdict(each), "node": str(each.node), "table": tables.get(each.table_id)} for each in found]
+        print(json.dumps({"quarantine": told}))
+        return
+    for each in found:
+        table = tables.get(each.table_id, f"table {each.table_id}")
+        key = ", ".join(map(str, each.key))
+        at = f"{moment(Micros(each.at_ms * 1000)):%Y-%m-%d %H:%M:%SZ}"
+        print(printable(f"{each.id}  {each.why.value}  {table} {key}, version {each.version}, node {each.node}, {at}"))
+        print(printable(f"    {each.reason}"))
+        print(printable(f"    {'deleted' if each.row is None else json.dumps(each.row, ensure_ascii=False)}"))
+    if not found:
+        print("nothing is in quarantine")
+
+
+@app.command()
+def release(
+    file: FileArgument,
+    numbers: Annotated[list[int], typer.Argument(metavar="ID…", help="As `list` shows them.", show_default=False)],
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take rows out of quarantine that somebody has dealt with. They cannot be had back."""
+    from tailrace.errors import TailraceError
+    from tailrace.sync.load import load_sync
+    from tailrace.sync.opening import opened
+
+    with opened(load_sync(file)) as store:
+        confirm(f"Throw away {len(numbers)} rows of the quarantine in {store.database.place}?", yes=yes)
+        missing = [number for number in numbers if not store.release(number)]
+    if missing:
+        what = f"not in quarantine: {', '.join(map(str, missing))}"
+        raise TailraceError("input.invalid", what, hint=f"tailrace sync quarantine list {file}")
+    print(json.dumps({"released": numbers}) if as_json else f"released: {', '.join(map(str, numbers))}")

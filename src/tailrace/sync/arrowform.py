@@ -1,0 +1,112 @@
+"""Rows as an Arrow stream: the table's columns, and those of `ROW_STAMP`.
+
+A column whose values are all of one plain type has that type. Any other one is text: the JSON of each value, and its
+field says so. So exactly the same rows come out as with JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+from pyarrow import ipc
+
+from tailrace.errors import TailraceError
+from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_ROWS_MAX
+from tailrace.log.unpacked import unpacked_bytes
+from tailrace.sync.exchange import ROW_STAMP, RowBatch
+from tailrace.sync.wire import Wire, malformed
+
+MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
+_TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+_ALLOWED: Final = (*_TYPES.values(), pa.int32(), pa.large_string(), pa.null())
+_JSON: Final = {b"tailrace": b"json"}
+
+
+def as_arrow(batch: RowBatch) -> bytes:
+    """Rows as a stream."""
+    count = len(batch.columns)
+    gone = count + ROW_STAMP.index("doorDeleted")
+    columns = list(zip(*batch.rows, strict=True)) or [()] * (count + len(ROW_STAMP))
+    columns[gone] = tuple(map(bool, columns[gone]))
+    made = [_column(name, values) for name, values in zip((*batch.columns, *ROW_STAMP), columns, strict=True)]
+    rows = pa.record_batch([array for _, array in made], schema=pa.schema([field for field, _ in made]))
+    stream = pa.BufferOutputStream()
+    with ipc.new_stream(stream, rows.schema) as writer:
+        writer.write_batch(rows)
+    return stream.getvalue().to_pybytes()
+
+
+def read_arrow(wire: Wire, body: bytes) -> RowBatch:
+    """The inverse, with the names that columns have here. Nothing that is claimed is believed before it is checked."""
+    try:
+        if unpacked_bytes(body) > SYNC_BODY_BYTES_MAX:
+            what = f"rows take more than {SYNC_BODY_BYTES_MAX >> 20} MB when they are unpacked"
+            raise TailraceError("sync.too_large", what, hint="send fewer rows at a time")
+        with ipc.open_stream(pa.py_buffer(body)) as reader:
+            _check_schema(reader.schema)
+            table = _read_batches(reader)
+            table.validate(full=True)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise malformed(f"a body is no Arrow stream: {str(error)[:200]}") from None
+    return _as_batch(wire, table)
+
+
+def _column(name: str, values: tuple[Any, ...]) -> tuple[pa.Field[Any], pa.Array[Any]]:
+    types = set(map(type, values)) - {type(None)}
+    if len(types) <= 1:
+        kind = _TYPES.get(next(iter(types)), None) if types else pa.null()
+        if kind is not None:
+            return pa.field(name, kind), pa.array(values, kind)
+    told = [None if value is None else orjson.dumps(value).decode() for value in values]
+    return pa.field(name, pa.string(), metadata=_JSON), pa.array(told, pa.string())
+
+
+def _check_schema(schema: pa.Schema) -> None:
+    if len(set(schema.names)) != len(schema.names):
+        raise malformed("a body has two columns of the same name")
+    for field in schema:
+        if field.type not in _ALLOWED:
+            raise malformed(f"a body has a column of the type {field.type}, which is none of rows' types")
+
+
+def _read_batches(reader: ipc.RecordBatchStreamReader) -> pa.Table:
+    batches, count = [], 0
+    for batch in reader:
+        count += batch.num_rows
+        if count > SYNC_ROWS_MAX:
+            what = f"there are more than {SYNC_ROWS_MAX} rows in a body"
+            raise TailraceError("sync.too_large", what, hint="send fewer rows at a time")
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def _as_batch(wire: Wire, table: pa.Table) -> RowBatch:
+    found: dict[str, list[Any]] = {}
+    for field, column in zip(table.schema, table.columns, strict=True):
+        own = wire.own_name(field.name)
+        if own is not None and (own not in found or field.name == own):
+            found[own] = _values(field, column)
+    columns = tuple(name for name in wire.shape.column_names if name in found)
+    absent = [None] * table.num_rows
+    times, nodes, flags = (found.get(name, absent) for name in ROW_STAMP[:3])
+    if any(type(flag) not in (bool, type(None)) for flag in flags):
+        raise malformed("a row's doorDeleted is neither true nor false")
+    gone = [bool(flag) for flag in flags]
+    made = found.get(wire.shape.entity.version, absent)
+    versions = map(wire.read_version, times, nodes, gone, made)
+    rows = list(zip(*(found[name] for name in columns), times, nodes, gone, versions, strict=True))
+    return RowBatch(columns, rows, wire.unknown(table.schema.names))
+
+
+def _values(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    if dict(field.metadata or {}).items() >= _JSON.items():
+        if not pa.types.is_string(field.type):
+            raise malformed(f"column {field.name!r} is said to be JSON, and is no text")
+        try:
+            return [None if value is None else orjson.loads(value) for value in values]
+        except orjson.JSONDecodeError:
+            raise malformed(f"column {field.name!r} is said to be JSON, and is not") from None
+    return values

@@ -1,0 +1,208 @@
+"""Receiving many rows at once, where the receive view would do nothing but what sync does by itself.
+
+The rows go into a temporary table, and from there in a few statements to where they belong. What is not simple is left
+to `receiving`, which takes rows one by one: deletions, rows without a stamp, rows that the database refuses, and tables
+on which somebody else has triggers.
+"""
+# ruff: noqa: S608  names cannot be bound; all of them go through `quoted`
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any, Final
+
+from tailrace.sync import names, postgresddl, quarantine, sqliteddl
+from tailrace.sync.database import Link, Overtaken
+from tailrace.sync.exchange import ROW_STAMP, TIME_MAX, Key, Receipt, RowBatch
+from tailrace.sync.incoming import Here, Incoming, Reception
+from tailrace.sync.names import CHANGED_KEY, Dialect, equal
+from tailrace.sync.shape import Shape
+from tailrace.sync.trackers import take_turn
+from tailrace.sync.values import from_wire, recordset
+
+_STAMP: Final = ("time", "node", "gone", "version")
+_TRACKER: Final = (names.TRACKER_NODE, names.TRACKER_VERSION, names.TRACKER_VERSION_NODE, names.TRACKER_PROCESSED)
+
+
+def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
+    """Take rows of a node; None when they have to be taken one by one, and nothing was done."""
+    link, shape = reception.link, reception.shape
+    if not _is_simple(shape, batch) or _has_other_triggers(link, shape):
+        return None
+    try:
+        with link.savepoint():
+            return _Bulk(reception, _in_order(shape, batch)).received()
+    except reception.refusals:
+        return None
+
+
+def _is_simple(shape: Shape, batch: RowBatch) -> bool:
+    """Whether all rows have a value for each column, a sound stamp and a key of their own, and none is gone."""
+    count = len(batch.columns)
+    if not batch.rows or not set(shape.column_names) <= set(batch.columns):
+        return False
+    if set(map(len, batch.rows)) != {count + len(ROW_STAMP)}:
+        return False
+    columns = list(zip(*batch.rows, strict=True))
+    times, nodes, gone, versions = columns[count:]
+    if set(map(type, (*times, *nodes))) != {int} or set(map(type, gone)) - {bool, int} or any(gone):
+        return False
+    if not (min(times) >= 0 and max(times) < TIME_MAX and min(nodes) >= 0 and max(nodes) < 1 << 63):
+        return False
+    told = columns[batch.columns.index(shape.entity.version)]
+    if told != versions or (set(map(type, versions)) != {str} if shape.is_hash else versions != times):
+        return False
+    keys = [columns[batch.columns.index(name)] for name in shape.key]
+    if any({type(None), list, dict} & set(map(type, key)) for key in keys):
+        return False
+    return len(set(zip(*keys, strict=True))) == len(batch.rows)
+
+
+def _in_order(shape: Shape, batch: RowBatch) -> list[tuple[Any, ...]]:
+    """The rows with the columns as they are here. Those that nobody knows here yet are left out."""
+    if batch.columns == shape.column_names:
+        return batch.rows
+    count = len(batch.columns)
+    places = [batch.columns.index(name) for name in shape.column_names]
+    return list(map(itemgetter(*places, *range(count, count + len(ROW_STAMP))), batch.rows))
+
+
+def _has_other_triggers(link: Link, shape: Shape) -> bool:
+    """Whether somebody else's triggers would do something that has to be noticed. Those of a pipeline only look."""
+    if shape.dialect is Dialect.POSTGRES:
+        query = r"""SELECT 1 FROM pg_trigger
+            WHERE NOT tgisinternal AND tgname NOT LIKE $3 AND tgname NOT LIKE 'tailrace\_%'
+            AND tgrelid IN (to_regclass($1), to_regclass($2)) LIMIT 1"""
+        return bool(link.rows(query, (shape.table, shape.view, rf"door\_{shape.table_id}\_%")))
+    query = """SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name NOT GLOB ?3 AND name NOT GLOB 'tailrace_*'
+        AND tbl_name COLLATE NOCASE IN (?1, ?2) LIMIT 1"""
+    return bool(link.rows(query, (shape.entity.table, shape.entity.view_name, f"door_{shape.table_id}_*")))
+
+
+class _Bulk:
+    """Rows in a temporary table: the columns c0, c1 … of the entity, their stamps, and whether each one wins."""
+
+    def __init__(self, reception: Reception, rows: list[tuple[Any, ...]]) -> None:
+        self._reception = reception
+        self._link = reception.link
+        self._shape = shape = reception.shape
+        self._rows = rows
+        self._is_postgres = shape.dialect is Dialect.POSTGRES
+        self._yes, self._no = ("true", "false") if self._is_postgres else ("1", "0")
+        count = len(shape.columns)
+        self._name = f"door_in_{shape.table_id}_{count}"
+        self._table = f"{'pg_temp' if self._is_postgres else 'temp'}.{self._name}"
+        self._columns = [f"c{place}" for place in range(count)]
+        self._keys = [f"i.c{shape.column_names.index(name)}" for name in shape.key]
+        self._at_stamp = equal([f"s.{name}" for name in shape.stamp_key], self._keys)
+
+    def received(self) -> Receipt:
+        self._fill()
+        receipt, losing = Receipt(), list[quarantine.Lost]()
+        if self._link.rows(f"SELECT 1 FROM {self._shape.stamp} LIMIT 1"):
+            receipt, losing = self._judged()
+        self._write()
+        quarantine.keep_lost(self._link, self._shape, losing)
+        take_turn(self._link, self._shape)
+        others = [row[0] for row in self._link.rows(f"SELECT nodeId FROM {self._shape.own_table(names.NODES)}")]
+        self._note()
+        if others != [self._reception.sender] or self._reception.is_watched:
+            self._log()
+        self._link.run(f"DELETE FROM {self._table}")
+        return receipt
+
+    def _fill(self) -> None:
+        shape, columns = self._shape, (*self._columns, *_STAMP)
+        rows = from_wire(shape, self._rows, shape.column_names)
+        if not self._is_postgres:
+            listed = ", ".join(columns)
+            self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({listed}, wins DEFAULT 1)")
+            marks = ", ".join("?" * len(columns))
+            self._link.run_many(f"INSERT INTO {self._table}({listed}) VALUES ({marks})", rows)
+            return
+        kinds = (*(column.declared for column in shape.columns), "bigint", "bigint", "boolean", shape.version_type)
+        typed = ", ".join(f"{name} {kind}" for name, kind in zip(columns, kinds, strict=True))
+        sent = ", ".join(f"c{place} {kind}" for place, kind in enumerate(kinds))
+        self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({typed}, place bigint, wins boolean)")
+        self._link.run(
+            f"""INSERT INTO {self._table} SELECT r.*, true FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS ({sent}))
+                WITH ORDINALITY AS r""",
+            (recordset(rows),),
+        )
+
+    def _judged(self) -> tuple[Receipt, list[quarantine.Lost]]:
+        """Which rows do not win, and what loses although nobody knew it."""
+        shape = self._shape
+        time, node, gone = (f"s.{shape.own(name)}" for name in ("stTime", "stNode", "stDeleted"))
+        with_stamp = f"JOIN {shape.stamp} AS s ON {self._at_stamp}"
+        place = "i.place" if self._is_postgres else "i.rowid"
+        found = self._link.rows(
+            f"""SELECT {place}, {time}, {node}, {gone} FROM {self._table} AS i {with_stamp}
+                WHERE {node} <> i.node OR {time} >= i.time"""
+        )
+        before: dict[Key, Here] = {}
+        rows: list[Incoming] = []
+        receipt = Receipt()
+        for number, here_time, here_node, here_gone in found:
+            row, here = self._incoming(number - 1), Here(here_time, here_node, bool(here_gone))
+            rows.append(row)
+            before[row.key] = here
+            if here.stamp > row.stamp:
+                receipt.older.append(row.tracker)
+        at_stamp = f"{self._at_stamp} AND ({time}, {node}) >= (i.time, i.node)"
+        beaten = f"EXISTS (SELECT 1 FROM {shape.stamp} AS s WHERE {at_stamp})"
+        self._link.run(f"UPDATE {self._table} AS i SET wins = {self._no} WHERE {beaten}")
+        return receipt, quarantine.unknown_edits(self._reception, rows, before)
+
+    def _incoming(self, place: int) -> Incoming:
+        row = self._rows[place]
+        values = row[: len(self._columns)]
+        time, node, _, version = row[len(self._columns) :]
+        key = tuple(values[self._shape.column_names.index(name)] for name in self._shape.key)
+        return Incoming(key, values, time, node, False, version)
+
+    def _write(self) -> None:
+        """The winners, and their stamps."""
+        shape = self._shape
+        ddl = postgresddl if self._is_postgres else sqliteddl
+        winners = f"FROM {self._table} AS i WHERE i.wins = {self._yes}"
+        be_quiet, be_loud = ddl.quiet(shape)
+        self._link.run(be_quiet)
+        self._link.run(shape.upsert(f"SELECT {', '.join(f'i.{name}' for name in self._columns)} {winners}"))
+        self._link.run(be_loud)
+        keys, stamp = ", ".join(shape.stamp_key), [shape.own(name) for name in ("stTime", "stNode", "stDeleted")]
+        changes = ", ".join(f"{name} = excluded.{name}" for name in stamp)
+        is_newer = f"WHERE (s.{stamp[0]}, s.{stamp[1]}) < (excluded.{stamp[0]}, excluded.{stamp[1]})"
+        written = self._link.run(
+            f"""INSERT INTO {shape.stamp} AS s ({keys}, {", ".join(stamp)})
+                SELECT {", ".join(self._keys)}, i.time, i.node, {self._no} {winners}
+                ON CONFLICT ({keys}) DO UPDATE SET {changes} {is_newer}"""
+        )
+        if self._is_postgres and written != self._link.value(f"SELECT count(*) {winners}"):
+            raise Overtaken
+
+    def _note(self) -> None:
+        """The sender has what it sent. If another version stays here, it gets that."""
+        shape = self._shape
+        time, node = shape.own("stTime"), shape.own("stNode")
+        is_here = f"""i.wins = {self._yes} OR EXISTS (SELECT 1 FROM {shape.stamp} AS s
+            WHERE {self._at_stamp} AND s.{time} = i.time AND s.{node} = i.node)"""
+        own = [shape.own(name) for name in _TRACKER]
+        changes = ", ".join(f"{name} = excluded.{name}" for name in own[1:])
+        to = ", ".join((*shape.tracker_key, own[0]))
+        into = f"INSERT INTO {shape.tracker}({', '.join((*shape.tracker_key, *own))})"
+        conflict = f"ON CONFLICT ({to}) DO UPDATE SET {changes}"
+        keys = ", ".join(self._keys)
+        values = f"i.version, {'0' if shape.is_hash else 'i.node'}"
+        rows = f"FROM {self._table} AS i WHERE {self._yes} = {self._yes}"  # without a condition SQLite would misread it
+        self._link.run(f"{into} SELECT {keys}, {self._reception.sender:d}, {values}, {is_here} {rows} {conflict}")
+
+    def _log(self) -> None:
+        """Lines of the ChangeLog, by which others get the rows. If there are no others, nobody misses them."""
+        shape = self._shape
+        columns = ", ".join(("chTableId", *CHANGED_KEY[: len(shape.key)], "chType"))
+        keys = [f"{key}::text" for key in self._keys] if self._is_postgres else self._keys
+        self._link.run(
+            f"""INSERT INTO {shape.own_table(names.CHANGES)}({columns})
+                SELECT {shape.table_id}, {", ".join(keys)}, 1 FROM {self._table} AS i WHERE i.wins = {self._yes}"""
+        )

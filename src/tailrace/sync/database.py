@@ -1,0 +1,333 @@
+"""A database that is synced: how it is spoken to, in transactions that are tried again when they only met others."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from tailrace.errors import TailraceError
+from tailrace.masking import keep_secret
+from tailrace.sync.exchange import text_length
+from tailrace.sync.names import Dialect
+from tailrace.sync.packages import check_packages
+
+Work = TypeVar("Work")
+Connection = TypeVar("Connection")
+Values = Mapping[str, Any] | Sequence[Any]
+
+_BUSY_S: Final = 30.0
+_WAL_PAGES: Final = 4000
+"""So much is in the write-ahead log before SQLite moves it into the file: 16 MB."""
+_TRIES: Final = 8
+_FIRST_ROWS: Final = 32
+_IDLE_MAX: Final = 16
+_MET_OTHERS: Final = ("40001", "40P01")
+"""PostgreSQL's states of a transaction that failed only because of others at the same time."""
+
+
+class Overtaken(Exception):
+    """What a transaction is about was changed by another one meanwhile: it has to be done again."""
+
+
+class Link(ABC):
+    """One connection, inside a transaction."""
+
+    @abstractmethod
+    def run(self, statement: str, values: Values = ()) -> int:
+        """Run a statement; says how many rows it changed."""
+
+    @abstractmethod
+    def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+
+    @abstractmethod
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> list[tuple[Any, ...]]:
+        """The first rows of a query; all, or as many as have texts of a certain length together, and at least one."""
+
+    @abstractmethod
+    def run_many(self, statement: str, values: Sequence[Values]) -> None:
+        """Run a statement for each of many."""
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """What fails inside is as if it had not been tried."""
+        self.run("SAVEPOINT tailrace_sync")
+        try:
+            yield
+        except BaseException:
+            self.run("ROLLBACK TO SAVEPOINT tailrace_sync")
+            self.run("RELEASE SAVEPOINT tailrace_sync")
+            raise
+        self.run("RELEASE SAVEPOINT tailrace_sync")
+
+    def value(self, statement: str, values: Values = ()) -> Any:
+        """The only value of a query; None when there is no row."""
+        found = self.rows(statement, values)
+        return found[0][0] if found else None
+
+
+class Database(ABC):
+    """Where the tables are. Any number of threads may use it."""
+
+    dialect: ClassVar[Dialect]
+    refusals: ClassVar[tuple[type[Exception], ...]]
+    """What the driver raises when the database does not want a row."""
+
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """For people; never a secret."""
+
+    @abstractmethod
+    def read(self, work: Callable[[Link], Work]) -> Work:
+        """Do something that changes nothing, and sees one moment."""
+
+    @abstractmethod
+    def write(self, work: Callable[[Link], Work], *, must_last: bool = True) -> Work:
+        """Do something in one transaction: all of it, or after an exception nothing. It may be called several times.
+
+        What need not last may be undone by a power cut; it is done faster. Nobody may be told of it before.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of all connections."""
+
+
+def open_database(address: str) -> Database:
+    """`postgresql://…`, `sqlite:///path` or the path of a SQLite file, which is made if it is missing."""
+    if address.startswith(("postgresql://", "postgres://")):
+        keep_secret(address)
+        check_packages("psycopg", extra="postgres")
+        return PostgresDatabase(address)
+    if "://" in address and not address.startswith("sqlite:///"):
+        kind = address.partition("://")[0]
+        what = f"databases of the kind {kind} cannot be synced"
+        raise TailraceError("config.invalid", what, hint="name a SQLite file, or postgresql://…")
+    return SqliteDatabase(address.removeprefix("sqlite:///"))
+
+
+class _SqliteLink(Link):
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def run(self, statement: str, values: Values = ()) -> int:
+        return self.connection.execute(statement, values).rowcount
+
+    def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        return self.connection.execute(statement, values).fetchall()
+
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> list[tuple[Any, ...]]:
+        return _cut(self.connection.execute(query, values).fetchmany, length_max)
+
+    def run_many(self, statement: str, values: Sequence[Values]) -> None:
+        self.connection.executemany(statement, values)
+
+
+class SqliteDatabase(Database):
+    """A file. Writers of this process wait for each other here, which is fairer than SQLite's own waiting."""
+
+    dialect = Dialect.SQLITE
+    refusals = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
+
+    def __init__(self, path: str) -> None:
+        from tailrace.adaptor.sqlite.database import Database as File
+
+        self._file = File(path, _BUSY_S, "sync.unreachable")
+        self._file.share()
+        self._file.make()
+        self._turn = threading.Lock()
+        self._is_wal = False
+        self._idle = _Idle[sqlite3.Connection]()
+
+    @property
+    def place(self) -> str:
+        return self._file.path
+
+    def read(self, work: Callable[[Link], Work]) -> Work:
+        return self._do(work, "BEGIN")
+
+    def write(self, work: Callable[[Link], Work], *, must_last: bool = True) -> Work:
+        with self._turn:
+            return self._do(work, "BEGIN IMMEDIATE", "FULL" if must_last else "NORMAL")
+
+    def close(self) -> None:
+        self._idle.close()
+
+    def _do(self, work: Callable[[Link], Work], begin: str, synchronous: str | None = None) -> Work:
+        connection = self._idle.take() or self._connect()
+        with self._file.errors():
+            try:
+                if synchronous is not None and self._is_wal:  # otherwise less than FULL could damage the file
+                    connection.execute(f"PRAGMA synchronous = {synchronous}")
+                connection.execute(begin)
+                result = work(_SqliteLink(connection))
+                connection.execute("COMMIT")
+            except BaseException as error:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self._idle.give(connection)
+                if isinstance(error, OverflowError):
+                    raise _not_a_value("a whole number has more than 64 bits") from error
+                raise
+        self._idle.give(connection)
+        return result
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._file.errors():
+            connection = self._file.connect("rw")
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+            self._is_wal = connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            return connection
+
+
+class _PostgresLink(Link):
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def run(self, statement: str, values: Values = ()) -> int:
+        return int(self.connection.execute(statement, values or None).rowcount)
+
+    def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self.connection.execute(statement, values or None).fetchall()
+        return found
+
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> list[tuple[Any, ...]]:
+        self.run(f"DECLARE tailrace_page NO SCROLL CURSOR FOR {query}", values)
+        rows = _cut(lambda count: self.rows(f"FETCH {count:d} FROM tailrace_page"), length_max)
+        self.run("CLOSE tailrace_page")
+        return rows
+
+    def run_many(self, statement: str, values: Sequence[Values]) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.executemany(statement, values)
+
+
+class PostgresDatabase(Database):
+    """A database of a server, through as many connections as there is work at the same time."""
+
+    dialect = Dialect.POSTGRES
+
+    def __init__(self, address: str) -> None:
+        from tailrace.adaptor.postgres.server import Server
+
+        self._server = Server(address, "sync.unreachable")
+        self._idle = _Idle[Any]()
+
+    @property
+    def place(self) -> str:
+        return self._server.place
+
+    @property
+    def refusals(self) -> tuple[type[Exception], ...]:  # type: ignore[override]
+        from psycopg import DataError, IntegrityError, InternalError, errors
+
+        told = (errors.RaiseException, errors.InsufficientPrivilege, errors.AssertFailure)
+        return IntegrityError, DataError, InternalError, errors.WithCheckOptionViolation, *told
+
+    def read(self, work: Callable[[Link], Work]) -> Work:
+        return self._do(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def write(self, work: Callable[[Link], Work], *, must_last: bool = True) -> Work:
+        return self._do(work, "BEGIN" if must_last else "BEGIN; SET LOCAL synchronous_commit = off")
+
+    def close(self) -> None:
+        self._idle.close()
+
+    def _do(self, work: Callable[[Link], Work], begin: str) -> Work:
+        import psycopg
+
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                with self._server.errors():
+                    return self._once(self._begun(begin), work)
+            except Overtaken as error:
+                if not tries_left:
+                    what = f"rows of database {self.place} are changed by others all the time"
+                    raise TailraceError("sync.unreachable", what, hint="try again") from error
+            except TailraceError as error:
+                cause = error.__cause__
+                if isinstance(cause, psycopg.DataError) and error.code == "sync.unreachable":
+                    raise _not_a_value(str(cause).strip().partition("\n")[0]) from cause
+                if not isinstance(cause, psycopg.Error) or cause.sqlstate not in _MET_OTHERS or not tries_left:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    def _begun(self, begin: str) -> Any:
+        """A connection in a transaction. One that was idle may have died, which says nothing about a new one."""
+        import psycopg
+
+        while (connection := self._idle.take()) is not None:
+            try:
+                connection.execute(begin)
+            except psycopg.OperationalError:
+                connection.close()
+            else:
+                return connection
+        connection = self._server.connect()
+        connection.cursor_factory = psycopg.RawCursor  # names may have signs in them that mean something elsewhere
+        connection.execute(begin)
+        return connection
+
+    def _once(self, connection: Any, work: Callable[[Link], Work]) -> Work:
+        try:
+            result = work(_PostgresLink(connection))
+            connection.execute("COMMIT")
+        except BaseException:
+            if not connection.closed:
+                connection.rollback()
+                self._idle.give(connection)
+            raise
+        self._idle.give(connection)
+        return result
+
+
+def _not_a_value(why: str) -> TailraceError:
+    """What was bound cannot be what the column has; that says nothing about the database."""
+    what = f"a value is none that the table could have: {why}"
+    return TailraceError("sync.malformed", what, hint="send values of the columns' own types")
+
+
+def _cut(fetch: Callable[[int], list[tuple[Any, ...]]], length_max: int) -> list[tuple[Any, ...]]:
+    """Rows until they are too long together. How many are fetched at a time follows from how long they were."""
+    rows: list[tuple[Any, ...]] = []
+    length, count = 0, _FIRST_ROWS
+    while length < length_max and (found := fetch(count)):
+        rows += found
+        length += text_length(found)
+        if len(found) < count:
+            break
+        count = max(1, (length_max - length) * len(rows) // (length + 1))
+    return rows
+
+
+class _Idle(Generic[Connection]):
+    """Connections that nobody uses at the moment."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Connection] = []
+        self._is_closed = False
+
+    def take(self) -> Connection | None:
+        with self._lock:
+            return self._waiting.pop() if self._waiting else None
+
+    def give(self, connection: Any) -> None:
+        with self._lock:
+            if not self._is_closed and len(self._waiting) < _IDLE_MAX:
+                self._waiting.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            found, self._waiting = self._waiting, []
+            self._is_closed = True
+        for connection in found:
+            connection.close()  # type: ignore[attr-defined]

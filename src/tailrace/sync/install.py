@@ -1,0 +1,228 @@
+"""Installing sync in a database, changing what is installed, and taking it away again."""
+# ruff: noqa: S608  names cannot be bound; all of them go through `quoted`
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from tailrace.errors import TailraceError
+from tailrace.sync import changes, growth, names, postgresddl, sqliteddl
+from tailrace.sync.database import Link
+from tailrace.sync.entity import Entity, check_entities
+from tailrace.sync.names import Dialect, mark, quoted
+from tailrace.sync.shape import Shape, shape_of
+from tailrace.sync.trackers import take_turn
+
+FORMAT: Final = 1
+"""Of the tables of sync's own."""
+NODE_ID_MAX: Final = (1 << 63) - 1
+KEY_NODE_MAX: Final = (1 << 20) - 1
+_INSTALLING: Final = 0x446F6F72
+
+
+def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Shape]:
+    """Make what is missing, and make anew what has changed. What nodes know of each other stays."""
+    check_entities(entities)
+    if dialect is Dialect.POSTGRES:
+        link.run("SELECT pg_advisory_xact_lock($1)", (_INSTALLING,))
+    schema = _schema(link, dialect)
+    tables = sqliteddl.TABLES if dialect is Dialect.SQLITE else postgresddl.TABLES
+    for text in tables:
+        link.run(text.replace("{schema}", quoted(schema)))
+    _be_somebody(link, dialect)
+    return [_install_one(link, entity, dialect) for entity in entities]
+
+
+def uninstall(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[str]:
+    """Remove everything of some entities, and with the last of them everything. Says which tables were synced."""
+    found = installed(link, dialect)
+    gone = [found[entity.table_id] for entity in entities if entity.table_id in found]
+    for table_id, (table, tracker, stamp, view, _) in found.items():
+        if any(entity.table_id == table_id for entity in entities):
+            _drop_triggers(link, table_id, table, view, dialect)
+            for name in (tracker, stamp):
+                link.run(f"DROP TABLE IF EXISTS {quoted(name)}")
+            link.run(f"DELETE FROM {_own(dialect, names.ENTITIES)} WHERE tableId = {table_id:d}")
+    if found and len(gone) == len(found):
+        for name in names.OWN_TABLES:
+            link.run(f"DROP TABLE IF EXISTS {_own(dialect, name)}")
+        _drop_numbering(link, dialect)
+    return [table for table, *_ in gone]
+
+
+def installed(link: Link, dialect: Dialect) -> dict[int, tuple[str, str, str, str, str]]:
+    """By table id: table, tracker, stamps, receive view and what they were made from; empty when nothing is."""
+    if not has_table(link, dialect, names.ENTITIES):
+        return {}
+    query = "SELECT tableId, tableName, tracker, stamp, receiveView, definition FROM DoorEntity ORDER BY tableId"
+    return {table_id: (table, *others) for table_id, table, *others in link.rows(query)}
+
+
+def check_installed(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Shape]:
+    """The shapes of entities. Raises `sync.not_installed` when what is there is missing or not what is declared."""
+    check_entities(entities)
+    found = installed(link, dialect)
+    shapes = [shape_of(link, entity, dialect) for entity in entities]
+    for shape in shapes:
+        entry = found.get(shape.table_id)
+        if entry is None or entry[-1] != _definition(shape):
+            how = "is not installed" if entry is None else "is installed otherwise than it is declared now"
+            what = f"sync of table {shape.entity.table} {how}"
+            raise TailraceError("sync.not_installed", what, hint="tailrace sync install")
+    return shapes
+
+
+def has_table(link: Link, dialect: Dialect, name: str) -> bool:
+    """Whether a table of sync's own is there."""
+    if dialect is Dialect.POSTGRES:
+        return link.value("SELECT to_regclass($1) IS NOT NULL", (quoted(name.lower()),)) is True
+    return link.value("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1", (name,)) is not None
+
+
+def _be_somebody(link: Link, dialect: Dialect) -> None:
+    known = link.rows(f"SELECT format FROM {_own(dialect, names.SELF)}")
+    if not known:
+        marks = ", ".join(mark(dialect, number) for number in range(1, 5))
+        values = (secrets.randbelow(NODE_ID_MAX) + 1, secrets.token_urlsafe(32), secrets.randbelow(KEY_NODE_MAX + 1))
+        into = f"{_own(dialect, names.SELF)}(nodeId, secret, keyNode, format)"
+        link.run(f"INSERT INTO {into} VALUES ({marks})", (*values, FORMAT))
+    elif known[0][0] > FORMAT:
+        what = f"the database is synced by a newer program (format {known[0][0]}, this one knows {FORMAT})"
+        raise TailraceError("sync.not_installed", what, hint="upgrade tailrace")
+
+
+def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
+    shape = shape_of(link, entity, dialect)
+    ddl = postgresddl if dialect is Dialect.POSTGRES else sqliteddl
+    before = installed(link, dialect).get(entity.table_id)
+    definition = _definition(shape)
+    if before is not None:
+        if before[-1] == definition and _is_whole(link, shape):
+            return shape
+        _check_same_tables(shape, before)
+        _drop_triggers(link, shape.table_id, before[0], before[3], dialect)
+    _check_unique(link, shape)
+    for text in (*ddl.tables_of(shape), *ddl.backfill(shape)):
+        link.run(text)
+    growth.ask_again(link, shape)
+    for text in ddl.triggers_of(shape).values():
+        link.run(text)
+    if dialect is Dialect.SQLITE:
+        _let_captures_be_first(link, entity.table)
+    _enter(link, shape, definition)
+    if before is not None and before[-1].split()[2:] != definition.split()[2:]:
+        take_turn(link, shape, alone=True)
+        for (node,) in link.rows(f"SELECT nodeId FROM {shape.own_table(names.NODES)}"):
+            changes.welcome(link, shape, node)
+    return shape
+
+
+def _enter(link: Link, shape: Shape, definition: str) -> None:
+    table = shape.own_table(names.ENTITIES)
+    entry = (shape.table_id, shape.entity.table, *_folded(shape), shape.entity.view_name, definition)
+    marks = ", ".join(shape.mark(number) for number in range(1, len(entry) + 1))
+    columns = ("tableName", "tracker", "stamp", "receiveView", "definition")
+    link.run(
+        f"""INSERT INTO {table}(tableId, {", ".join(columns)}) VALUES ({marks})
+        ON CONFLICT (tableId) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in columns)}""",
+        entry,
+    )
+
+
+def _is_whole(link: Link, shape: Shape) -> bool:
+    """Whether nobody has removed anything of what was made."""
+    if shape.dialect is Dialect.SQLITE:
+        made = list(sqliteddl.triggers_of(shape))
+        marks = ", ".join("?" * len(made))
+        query = f"SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger') AND name IN ({marks})"
+        return bool(link.value(query, made) == len(made))
+    own = f"door_{shape.table_id}_"
+    made = [name for name in postgresddl.triggers_of(shape) if name.startswith(own) and not name.endswith("()")]
+    query = "SELECT count(*) FROM pg_trigger WHERE tgname = ANY($1) AND tgrelid IN (to_regclass($2), to_regclass($3))"
+    return bool(link.value(query, (made, shape.table, shape.view)) == len(made))
+
+
+def _folded(shape: Shape) -> tuple[str, str]:
+    found = (shape.entity.tracker_name, shape.entity.stamp_name)
+    return found if shape.dialect is Dialect.SQLITE else (found[0].lower(), found[1].lower())
+
+
+def _definition(shape: Shape) -> str:
+    """Digests of the tables, which stay, of the rest, which can be made anew at any time, and of who gets what."""
+    ddl = postgresddl if shape.dialect is Dialect.POSTGRES else sqliteddl
+    entity = shape.entity
+    audience = repr((entity.audience, entity.run_on_change, entity.run_on_new_node, entity.by_hand))
+    tables = repr((shape.key, entity.version, ddl.tables_of(shape)))
+    parts = (tables, "\n".join(ddl.triggers_of(shape).values()), audience)
+    return " ".join(hashlib.sha256(part.encode()).hexdigest()[:32] for part in parts)
+
+
+def _check_same_tables(shape: Shape, before: tuple[str, str, str, str, str]) -> None:
+    entity = shape.entity
+    if before[0] != entity.table:
+        what = f"table_id {entity.table_id} belongs to table {before[0]}"
+        raise TailraceError("config.invalid", what, hint=f"give {entity.table} another, or uninstall {before[0]} first")
+    if before[-1].split()[0] != _definition(shape).split()[0]:
+        what = f"table {entity.table}: its key, its version or the name of its tracker has changed"
+        raise TailraceError("config.invalid", what, hint="tailrace sync uninstall, then install: all rows are compared")
+
+
+def _check_unique(link: Link, shape: Shape) -> None:
+    """A key that does not identify a row is found now, and not by the first row that comes."""
+    keys = ", ".join(shape.table_key)
+    override = " OVERRIDING SYSTEM VALUE" if shape.dialect is Dialect.POSTGRES else ""
+    rows = f"{override} SELECT {keys} FROM {shape.table} WHERE 1 = 0"
+    try:
+        with link.savepoint():
+            link.run(f"EXPLAIN INSERT INTO {shape.table}({keys}) {rows} ON CONFLICT ({keys}) DO NOTHING")
+    except Exception as error:
+        what = f"table {shape.entity.table}: there is no unique index on {keys}"
+        raise TailraceError("config.invalid", what, hint="make one, or name other columns with `key`") from error
+
+
+def _drop_triggers(link: Link, table_id: int, table: str, view: str, dialect: Dialect) -> None:
+    link.run(f"DROP VIEW IF EXISTS {quoted(view)}")
+    if dialect is Dialect.SQLITE:
+        found = link.rows(
+            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name GLOB ?1", (f"door_{table_id}_*",)
+        )
+        for (name,) in found:
+            link.run(f"DROP TRIGGER {quoted(name)}")
+        return
+    for name in ("keyed", "noticed", "versioned", "received", "removed", "emptied"):
+        if link.value("SELECT to_regclass($1) IS NOT NULL", (quoted(table),)):
+            link.run(f"DROP TRIGGER IF EXISTS door_{table_id}_{name} ON {quoted(table)}")
+        link.run(f"DROP FUNCTION IF EXISTS door_{table_id}_{name}()")
+
+
+def _let_captures_be_first(link: Link, table: str) -> None:
+    """SQLite runs the youngest trigger first. Sync's own write to the row once more, and whoever notes changes of the
+    table must have noted by then how the row came."""
+    query = """SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE
+        AND name GLOB 'tailrace_*' ORDER BY rowid"""
+    for name, text in link.rows(query, (table,)):
+        link.run(f"DROP TRIGGER {quoted(name)}")
+        link.run(text)
+
+
+def _drop_numbering(link: Link, dialect: Dialect) -> None:
+    """Only with the last entity: as long as the node has its number, no key may come again."""
+    if dialect is Dialect.SQLITE:
+        link.run(f"DROP VIEW IF EXISTS {names.LAST_KEYS}")
+        return
+    link.run("DROP FUNCTION IF EXISTS door_next_key(integer)")
+    query = r"""SELECT sequencename::text FROM pg_sequences
+        WHERE schemaname = current_schema() AND sequencename ~ '^door_[0-9]+_keys$'"""
+    for (name,) in link.rows(query):
+        link.run(f"DROP SEQUENCE {quoted(name)}")
+
+
+def _schema(link: Link, dialect: Dialect) -> str:
+    return str(link.value("SELECT current_schema()::text")) if dialect is Dialect.POSTGRES else ""
+
+
+def _own(dialect: Dialect, name: str) -> str:
+    return quoted(name.lower() if dialect is Dialect.POSTGRES else name)

@@ -1,0 +1,204 @@
+"""Receiving: rows of another node go through the receive view, and what became of each is told.
+
+1. What is here of these rows is looked at.
+2. The rows go into the receive view. Those that it refuses are found by halving, and kept in quarantine.
+3. An edit that loses against one that did not know it is kept in quarantine, too.
+4. What the sender has now is noted, so that nothing goes back to where it came from.
+
+Where the view does nothing but what sync does by itself, `bulk` does the same for all rows at once.
+"""
+# ruff: noqa: S608  names cannot be bound; all of them go through `quoted`
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tailrace.sync import bulk, names, quarantine
+from tailrace.sync.database import Link
+from tailrace.sync.entity import Rule
+from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
+from tailrace.sync.incoming import Here, Incoming, Reception, completed, incoming
+from tailrace.sync.names import Dialect, equal, quoted
+from tailrace.sync.shape import Shape
+from tailrace.sync.trackers import take_turn
+from tailrace.sync.values import from_wire, recordset
+
+_TRACKER: Final = (
+    names.TRACKER_NODE,
+    names.TRACKER_VERSION,
+    names.TRACKER_VERSION_NODE,
+    names.TRACKER_PROCESSED,
+)
+
+
+def receive(reception: Reception, batch: RowBatch) -> Receipt:
+    """Take rows of a node. All that is said of them is in the transaction of the rows themselves."""
+    if _is_told_by_stamps(reception.shape) and (receipt := bulk.receive(reception, batch)) is not None:
+        return receipt
+    return _receive_singly(reception, batch)
+
+
+def _is_told_by_stamps(shape: Shape) -> bool:
+    """Whether what was here says all about what becomes of a row."""
+    receiver = shape.entity.receive
+    return shape.entity.conflict is Rule.NEWER and receiver.condition is None and receiver.body is None
+
+
+def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
+    link, shape, sender = reception.link, reception.shape, reception.sender
+    rows = incoming(shape, sender, batch)
+    refused: dict[Key, str] = {}
+    before: dict[Key, Here] = {}
+    readable = _unless_refused(reception, rows, refused, lambda some: before.update(_here(link, shape, some)))  # 1
+    readable = completed(link, shape, readable, batch.columns)
+    losing = quarantine.unknown_edits(reception, readable, before)
+    with _Receiving(link, shape, sender) as view:
+        _put(reception, readable, refused, view.put)  # 2
+    after = before if _is_told_by_stamps(shape) else _here(link, shape, readable)
+    receipt = Receipt()
+    for row in rows:
+        was, now = before.get(row.key), after.get(row.key)
+        why = refused.get(row.key) or _why_not(shape, row, was, now)
+        if why is not None:
+            receipt.refused.append(Ack(row.tracker, why))
+            quarantine.keep_refused(link, shape, sender, row, why)
+        elif _is_older(shape, row, was, now):
+            receipt.older.append(row.tracker)
+    gone = {ack.tracker.key for ack in receipt.refused}
+    quarantine.keep_lost(link, shape, [edit for edit in losing if edit.key not in gone])  # 3
+    _note_versions(reception, [(row, row.key in gone) for row in readable])  # 4
+    return receipt
+
+
+def _is_older(shape: Shape, row: Incoming, before: Here | None, after: Here | None) -> bool:
+    if _is_told_by_stamps(shape):
+        return before is not None and before.stamp > row.stamp
+    return after is not None and after.stamp != row.stamp
+
+
+def _why_not(shape: Shape, row: Incoming, before: Here | None, after: Here | None) -> str | None:
+    """A receive view can leave a row out without a word."""
+    if _is_told_by_stamps(shape) or (after is not None and after.stamp >= row.stamp):
+        return None
+    return None if after != before else "the receive view did not take it"
+
+
+def _put(
+    reception: Reception,
+    rows: Sequence[Incoming],
+    refused: dict[Key, str],
+    work: Callable[[Sequence[Incoming]], None],
+) -> None:
+    """Rows may refer to each other: those that are refused are tried again as long as that helps."""
+    waiting: Sequence[Incoming] = rows
+    while waiting:
+        again: dict[Key, str] = {}
+        _unless_refused(reception, waiting, again, work)
+        left = [row for row in waiting if row.key in again]
+        if len(left) in (0, len(waiting)):
+            refused.update(again)
+            return
+        waiting = left
+
+
+def _unless_refused(
+    reception: Reception,
+    rows: Sequence[Incoming],
+    refused: dict[Key, str],
+    work: Callable[[Sequence[Incoming]], None],
+) -> list[Incoming]:
+    """Do something with rows that the database may not want. Those that it does not are found by halving, and left."""
+    if not rows:
+        return []
+    try:
+        with reception.link.savepoint():
+            work(rows)
+    except reception.refusals as error:
+        if len(rows) == 1:
+            refused[rows[0].key] = str(error).strip().partition("\n")[0]
+            return []
+        half = len(rows) // 2
+        first = _unless_refused(reception, rows[:half], refused, work)
+        return first + _unless_refused(reception, rows[half:], refused, work)
+    return list(rows)
+
+
+def _here(link: Link, shape: Shape, rows: Sequence[Incoming]) -> dict[Key, Here]:
+    """What is here of some rows, by their keys."""
+    columns = [shape.own(name) for name in ("stTime", "stNode", "stDeleted")]
+    if shape.dialect is Dialect.POSTGRES:
+        told = recordset(
+            [(*key, place) for place, key in enumerate(from_wire(shape, [row.key for row in rows], shape.key))]
+        )
+        keys = ", ".join(f"c{number} {kind}" for number, kind in enumerate(shape.key_types))
+        same = equal([f"st.{name}" for name in shape.stamp_key], [f"a.c{place}" for place in range(len(shape.key))])
+        query = f"""SELECT a.c{len(shape.key)}, {", ".join(f"st.{name}" for name in columns)}
+            FROM jsonb_to_recordset($1::jsonb) AS a({keys}, c{len(shape.key)} integer)
+            JOIN {shape.stamp} AS st ON {same}"""
+        return {rows[place].key: Here(time, node, gone) for place, time, node, gone in link.rows(query, (told,))}
+    at_stamp = equal(shape.stamp_key, [shape.mark(number) for number in range(1, len(shape.key) + 1)])
+    query = f"SELECT {', '.join(columns)} FROM {shape.stamp} WHERE {at_stamp}"
+    found = {}
+    for row in rows:
+        for time, node, gone in link.rows(query, from_wire(shape, [row.key], shape.key)[0]):
+            found[row.key] = Here(time, node, bool(gone))
+    return found
+
+
+class _Receiving:
+    """The receive view, open for rows of one node."""
+
+    def __init__(self, link: Link, shape: Shape, sender: int) -> None:
+        self._link = link
+        self._shape = shape
+        self._sender = sender
+
+    def __enter__(self) -> _Receiving:
+        if self._shape.dialect is Dialect.SQLITE:
+            self._link.run("INSERT INTO DoorReceiving DEFAULT VALUES")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shape.dialect is Dialect.SQLITE:
+            self._link.run("DELETE FROM DoorReceiving")
+
+    def put(self, rows: Sequence[Incoming]) -> None:
+        """Insert rows."""
+        shape = self._shape
+        columns = [*map(quoted, shape.column_names), *map(shape.own, (names.FROM_NODE, *ROW_STAMP[:3]))]
+        values = [(*row.values, self._sender, row.time, row.node, row.is_deleted) for row in rows]
+        into = f"INSERT INTO {shape.view}({', '.join(columns)})"
+        kinds = [column.declared for column in shape.columns] + ["bigint", "bigint", "bigint", "boolean"]
+        _insert(self._link, shape, into, kinds, from_wire(shape, values, shape.column_names))
+
+
+def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) -> None:
+    """The sender has what it sent. If another version stays here, it gets that; of one that was refused it would not
+    want what is older than its own."""
+    link, shape = reception.link, reception.shape
+    take_turn(link, shape)
+    here = _here(link, shape, [row for row, _ in rows])
+    values = []
+    for row, is_refused in rows:
+        key = from_wire(shape, [row.key], shape.key)[0]
+        now = here.get(row.key)
+        is_done = now is None or now.stamp == row.stamp or (is_refused and now.stamp < row.stamp)
+        values.append((*key, reception.sender, row.version, 0 if shape.is_hash else row.node, is_done))
+    columns = [*shape.tracker_key, *(shape.own(name) for name in _TRACKER)]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns[len(shape.key) + 1 :])
+    conflict = f"ON CONFLICT ({', '.join(columns[: len(shape.key) + 1])}) DO UPDATE SET {changes}"
+    kinds = [*shape.key_types, "bigint", shape.version_type, "bigint", "boolean"]
+    _insert(link, shape, f"INSERT INTO {shape.tracker}({', '.join(columns)})", kinds, values, conflict)
+
+
+def _insert(
+    link: Link, shape: Shape, into: str, kinds: Sequence[str], values: Sequence[tuple[object, ...]], more: str = ""
+) -> None:
+    if shape.dialect is Dialect.SQLITE:
+        marks = ", ".join(shape.mark(number) for number in range(1, len(kinds) + 1))
+        link.run_many(f"{into} VALUES ({marks}) {more}", values)
+        return
+    typed = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
+    picked = ", ".join(f"c{number}" for number in range(len(kinds)))
+    link.run(f"{into} SELECT {picked} FROM jsonb_to_recordset($1::jsonb) AS r({typed}) {more}", (recordset(values),))

@@ -1,0 +1,173 @@
+"""A round of sync with one other node: what it has for us, what we have for it, table by table.
+
+Tables of a lower batch come first, and no other begins before they are done in both directions. A round may be cut at
+any point: what was acknowledged stays so, and the next one goes on with what was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Protocol
+
+from tailrace.ahead import one_ahead
+from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.shape import Shape
+from tailrace.sync.store import SyncStore
+
+
+class Peer(Protocol):
+    """Another node, as this one may ask it. Each call may raise, and may have been done even so."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    def pending_tables(self) -> tuple[list[int], list[int]]:
+        """The tables of which it has something for us, and those of which it never had a row."""
+
+    def pending_trackers(self, table_id: int, after: Key | None, limit: int) -> list[Tracker]: ...
+
+    def mark_processed(self, table_id: int, acks: Sequence[Ack]) -> None: ...
+
+    def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> list[Tracker]: ...
+
+    def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch: ...
+
+    def receive(self, table_id: int, batch: RowBatch) -> Receipt: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a round has done so far."""
+
+    fetched: int = 0
+    sent: int = 0
+    refused: int = 0
+    """Rows that we refused, or that were refused there."""
+    older: int = 0
+    """Rows for which the receiver had a newer version."""
+
+
+Report = Callable[[str, Progress], None]
+"""Told the table and what was done so far, after each batch."""
+
+
+def sync_round(store: SyncStore, peer: Peer, report: Report = lambda _table, _progress: None) -> Progress:
+    """Exchange everything once."""
+    store.process_changes()
+    theirs, empty_there = peer.pending_tables()
+    ours = store.pending_tables(peer.node_id)
+    waiting = [shape for shape in store.by_batch() if shape.table_id in theirs or shape.table_id in ours]
+    progress = Progress()
+    for shape in waiting:  # in the order of their batches: no other one begins before they are done
+        exchange = _Exchange(store, peer, shape, report)
+        before = progress
+        if shape.table_id in theirs:
+            progress = exchange.fetch(progress)
+        if shape.table_id in ours or progress.older != before.older:  # what was older there gets what is newer here
+            before = progress
+            progress = exchange.send(progress, is_empty=shape.table_id in empty_there)
+            if progress.older != before.older:
+                progress = exchange.fetch(progress)
+    return progress
+
+
+class _Exchange:
+    """The exchange of one table. Of many rows, some are asked for, some are taken and some confirmed at one time."""
+
+    def __init__(self, store: SyncStore, peer: Peer, shape: Shape, report: Report) -> None:
+        self._store = store
+        self._peer = peer
+        self._shape = shape
+        self._report = report
+        self._table = shape.table_id
+        self._limit = shape.entity.batch_rows
+
+    def fetch(self, progress: Progress) -> Progress:
+        """What the other node has for this one."""
+        store, peer, table, limit = self._store, self._peer, self._table, self._limit
+        if not store.is_empty(table):
+            for trackers in _pages(lambda after: peer.pending_trackers(table, after, limit), limit):
+                if known := store.already_received(table, trackers):
+                    peer.mark_processed(table, [Ack(each) for each in known])
+        pages = self._row_pages(lambda after: peer.pending_rows(table, after, limit))
+        taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
+        with closing(taken):
+            for batch, receipt in taken:
+                peer.mark_processed(table, _acks(self._shape, batch, receipt))
+                progress = self._told(_counted(progress, receipt, fetched=len(batch)))
+        return progress
+
+    def send(self, progress: Progress, *, is_empty: bool) -> Progress:
+        """What this node has for the other one."""
+        store, peer, table, limit, node = self._store, self._peer, self._table, self._limit, self._peer.node_id
+        if not is_empty:
+            for trackers in _pages(lambda after: store.pending_trackers(table, node, after, limit), limit):
+                if known := peer.already_received(table, trackers):
+                    store.mark_processed(table, node, [Ack(each) for each in known])
+        pages = self._row_pages(lambda after: store.pending_rows(table, node, after, limit))
+        taken = self._taken(pages, lambda batch: peer.receive(table, batch))
+        with closing(taken):
+            for batch, receipt in taken:
+                store.mark_processed(table, node, _acks(self._shape, batch, receipt))
+                progress = self._told(_counted(progress, receipt, sent=len(batch)))
+        return progress
+
+    def _row_pages(self, ask: Callable[[Key | None], RowBatch]) -> Iterator[tuple[RowBatch, bool]]:
+        """Pages of rows, each with whether it is the last one."""
+        after: Key | None = None
+        is_last = False
+        while not is_last and (batch := ask(after)).rows:
+            is_last = len(batch) < self._limit and not batch.is_cut
+            yield batch, is_last
+            after = tuple(batch.rows[-1][batch.columns.index(name)] for name in self._shape.key)
+
+    def _taken(
+        self, pages: Iterator[tuple[RowBatch, bool]], take: Callable[[RowBatch], Receipt]
+    ) -> Generator[tuple[RowBatch, Receipt]]:
+        """Pages and what became of them. While one is taken, the next is asked for, and the last one confirmed."""
+        first, is_last = next(pages, (None, True))
+        if first is None:
+            return
+        if is_last:
+            yield first, take(first)
+            return
+        batches = chain([first], (batch for batch, _ in pages))
+        with closing(one_ahead(batches)) as asked, closing(one_ahead((each, take(each)) for each in asked)) as taken:
+            yield from taken
+
+    def _told(self, progress: Progress) -> Progress:
+        self._report(self._shape.entity.table, progress)
+        return progress
+
+
+def _pages(ask: Callable[[Key | None], list[Tracker]], limit: int) -> Iterator[list[Tracker]]:
+    after: Key | None = None
+    while page := ask(after):
+        yield page
+        if len(page) < limit:
+            return
+        after = page[-1].key
+
+
+def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> list[Ack]:
+    """For each row of a batch, what its sender is told."""
+    columns = list(zip(*batch.rows, strict=True))
+    keys = zip(*(columns[batch.columns.index(name)] for name in shape.key), strict=True)
+    refused = {ack.tracker.key: ack.refused for ack in receipt.refused}
+    return [
+        Ack(Tracker(key, version, node), refused.get(key))
+        for key, version, node in zip(keys, columns[-1], columns[-3], strict=True)
+    ]
+
+
+def _counted(progress: Progress, receipt: Receipt, *, fetched: int = 0, sent: int = 0) -> Progress:
+    return replace(
+        progress,
+        fetched=progress.fetched + fetched,
+        sent=progress.sent + sent,
+        refused=progress.refused + len(receipt.refused),
+        older=progress.older + len(receipt.older),
+    )

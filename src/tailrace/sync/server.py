@@ -1,0 +1,314 @@
+"""The server: what other nodes ask over HTTP, with Door's names. See `openapi` for what each takes and gives.
+
+Each request goes the same way: the caller is known, the question is read, the database is asked in a thread, the answer
+is written there, too. The loop itself never waits for the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tailrace.errors import TailraceError
+from tailrace.sync import arrowform
+from tailrace.sync.answers import Answer, failure, nothing, wants
+from tailrace.sync.asking import LONGS, longs_as_text, page_of, parameters, wire_of
+from tailrace.sync.auth import Accept, Caller, Gate, read_caller
+from tailrace.sync.bodies import JSON, Body, Room, read_json, received
+from tailrace.sync.exchange import Receipt
+from tailrace.sync.openapi import document
+from tailrace.sync.push import Channels, Dispatcher, Processing
+from tailrace.sync.store import SyncStore
+from tailrace.sync.wire import Wire
+
+PREFIX: Final = "/replication/"
+_THREADS: Final = 16
+_log: Final = logging.getLogger(__name__)
+Result = TypeVar("Result")
+Endpoint = Callable[[Request, Caller], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How a server is to be."""
+
+    accept: Accept = Accept.KNOWN
+    enrol: str | None = field(default=None, repr=False)
+    """A secret that lets a newcomer in, in the header `door-enrol` of its first request."""
+    origins: tuple[str, ...] = ()
+    """Pages of these origins may call from a browser: `https://todo.example`."""
+    threads: int = _THREADS
+    """So many requests use the database at the same time."""
+
+
+def app(store: SyncStore, options: ServerOptions | None = None) -> Starlette:
+    """What an ASGI server runs. While it runs, a thread works off the ChangeLog."""
+    options = options or ServerOptions()
+    service = Service(store, options)
+    routes = [
+        Route("/healthz", _healthz, methods=["GET"]),
+        Route("/openapi.json", _openapi, methods=["GET"]),
+        *(
+            Route(PREFIX + name, service.guarded(endpoint), methods=[method])
+            for method, names, endpoint in service.endpoints()
+            for name in names
+        ),
+    ]
+    for route in routes:
+        route.methods = route.methods and route.methods - {"HEAD"}  # what answers for ever would do so for nobody
+    allowed = ["door-node", "door-enrol", LONGS, "content-type", "content-encoding"]
+    cors = Middleware(
+        CORSMiddleware, allow_origins=options.origins, allow_methods=["GET", "PUT", "POST"], allow_headers=allowed
+    )
+    made = Starlette(
+        routes=routes,
+        middleware=[cors] if options.origins else [],
+        exception_handlers={404: _no_route, 405: _no_method},
+        lifespan=service.lifespan,
+    )
+    made.router.redirect_slashes = False
+    made.state.service = service
+    return made
+
+
+class Service:
+    """All that requests share."""
+
+    def __init__(self, store: SyncStore, options: ServerOptions) -> None:
+        self._store = store
+        self._gate = Gate(store, options.accept, options.enrol)
+        self._room = Room()
+        self._threads = options.threads
+        self._processing = Processing(store)
+        self._channels = Channels()
+        self._pool: ThreadPoolExecutor | None = None
+        self._has_rows: set[int] = set()
+        """Tables that were not empty once. They never will be, or it does no harm to think so."""
+
+    def endpoints(self) -> list[tuple[str, tuple[str, ...], Endpoint]]:
+        """Method, names and function. The second names are those of Door's code."""
+        return [
+            ("GET", ("node",), self.node),
+            ("GET", ("pending",), self.pending),
+            ("GET", ("pendingtrackers", "findPendingReplicationTrackers"), self.pending_trackers),
+            ("PUT", ("markReplicateTrackersAsProcessed",), self.mark_processed),
+            ("POST", ("checkForEntitiesAlreadyReceived",), self.already_received),
+            ("GET", ("pendingReplication", "findPendingReplication"), self.pending_rows),
+            ("PUT", ("receive",), self.receive),
+            ("GET", ("subscribe",), self.subscribe),
+        ]
+
+    @asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        with ThreadPoolExecutor(self._threads, "tailrace sync request") as self._pool:
+            dispatcher = Dispatcher(self._store, self._processing, self._channels, self._gate)
+            dispatcher.start()
+            try:
+                yield
+            finally:
+                await asyncio.get_running_loop().run_in_executor(self._pool, dispatcher.stop)
+
+    def hang_up(self) -> None:
+        """Let go of the nodes that are connected, so that the server can end. From any thread."""
+        self._channels.close()
+
+    def guarded(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint for those who may call."""
+
+        async def call(request: Request) -> Response:
+            try:
+                return await endpoint(request, await self._known_caller(request))
+            except TailraceError as error:
+                return failure(error)
+            except ClientDisconnect:
+                return nothing()
+            except Exception:  # noqa: BLE001  the caller is told nothing of it, and the server goes on
+                _log.exception("%s %s failed", request.method, request.url.path)
+                what = "the node failed in a way that nobody thought of"
+                return failure(TailraceError("sync.failed", what, hint="look into the log of that node, and report it"))
+
+        return call
+
+    # The endpoints.
+
+    async def node(self, request: Request, caller: Caller) -> Response:
+        parameters(request)
+        as_text = longs_as_text(request)
+
+        def ask() -> Answer:
+            now = self._store.now_ms()
+            told = {
+                "nodeId": str(self._store.node_id) if as_text else self._store.node_id,
+                "time": str(now) if as_text else now,
+                "keyNode": self._store.key_node_of(caller.node),
+                "formats": [JSON, arrowform.MEDIA_TYPE],
+                "tables": {
+                    str(shape.table_id): {"table": shape.entity.table, "batch": shape.entity.batch}
+                    for shape in self._store.by_batch()
+                },
+            }
+            return Answer.json(request, told)
+
+        return (await self._do(ask)).response()
+
+    async def pending(self, request: Request, caller: Caller) -> Response:
+        parameters(request)
+
+        def ask() -> Answer:
+            tables = self._pending_tables(caller.node)
+            for table in self._store.shapes.keys() - self._has_rows:
+                if not self._store.is_empty(table):
+                    self._has_rows.add(table)
+            empty = [table for table in self._store.shapes if table not in self._has_rows]
+            return Answer.json(request, {"tables": tables, "empty": empty})
+
+        return (await self._do(ask)).response()
+
+    async def pending_trackers(self, request: Request, caller: Caller) -> Response:
+        wire = wire_of(request, self._store, ("after", "limit"))
+        after, limit = page_of(request, wire)
+        self._channels.forget(caller.node, wire.shape.table_id)
+
+        def ask() -> Answer:
+            found = self._store.pending_trackers(wire.shape.table_id, caller.node, after, limit)
+            return Answer.json(request, wire.trackers(found))
+
+        return (await self._do(ask)).response()
+
+    async def mark_processed(self, request: Request, caller: Caller) -> Response:
+        wire = wire_of(request, self._store)
+
+        def note(body: Body) -> None:
+            acks = wire.read_acks(read_json(body.unpacked()))
+            self._store.mark_processed(wire.shape.table_id, caller.node, acks)
+
+        await self._with_body(request, (JSON,), note)
+        return nothing()
+
+    async def already_received(self, request: Request, _: Caller) -> Response:
+        wire = wire_of(request, self._store)
+
+        def ask(body: Body) -> Answer:
+            asked = wire.read_trackers(read_json(body.unpacked()))
+            return Answer.json(request, wire.trackers(self._store.already_received(wire.shape.table_id, asked)))
+
+        return (await self._with_body(request, (JSON,), ask)).response()
+
+    async def pending_rows(self, request: Request, caller: Caller) -> Response:
+        wire = wire_of(request, self._store, ("after", "limit"))
+        after, limit = page_of(request, wire)
+        self._channels.forget(caller.node, wire.shape.table_id)
+
+        def ask() -> Answer:
+            found = self._store.pending_rows(wire.shape.table_id, caller.node, after, limit)
+            if wants(request, arrowform.MEDIA_TYPE):
+                return Answer.of(request, arrowform.as_arrow(found), arrowform.MEDIA_TYPE)
+            return Answer.json(request, wire.rows(found, caller.node))
+
+        return (await self._do(ask)).response()
+
+    async def receive(self, request: Request, caller: Caller) -> Response:
+        wire = wire_of(request, self._store)
+
+        def take(body: Body) -> Answer:
+            receipt = Receipt()
+            for batch in _batches(wire, body):
+                part = self._store.receive(wire.shape.table_id, caller.node, batch)
+                receipt.refused.extend(part.refused)
+                receipt.older.extend(part.older)
+            return Answer.json(request, wire.receipt(receipt))
+
+        return (await self._with_body(request, (JSON, arrowform.MEDIA_TYPE), take)).response()
+
+    async def subscribe(self, request: Request, caller: Caller) -> Response:
+        parameters(request)
+        with ExitStack() as opened:
+            channel = opened.enter_context(self._channels.open(caller.node, asyncio.get_running_loop()))
+            channel.send(channel.fresh(await self._do(lambda: self._pending_tables(caller.node))))
+            events = channel.events(self._store.node_id, lambda: self._is_welcome(caller))
+            return _Events(events, opened.pop_all())
+
+    # What they have in common.
+
+    async def _known_caller(self, request: Request) -> Caller:
+        caller = read_caller(request.headers.get("door-node"))
+        if not self._gate.remembers(caller):
+            enrol = request.headers.get("door-enrol")
+            await self._do(lambda: self._gate.check(caller, enrol))
+        return caller
+
+    async def _is_welcome(self, caller: Caller) -> bool:
+        try:
+            await self._do(lambda: self._gate.check(caller))
+        except TailraceError as error:
+            return error.code == "sync.unreachable"
+        return True
+
+    def _pending_tables(self, node: int) -> list[int]:
+        self._processing.catch_up()
+        return self._store.pending_tables(node)
+
+    async def _with_body(
+        self, request: Request, media_types: tuple[str, ...], work: Callable[[Body], Result]
+    ) -> Result:
+        async with received(request, self._room, media_types) as body:
+            return await self._do(lambda: work(body))
+
+    async def _do(self, work: Callable[[], Result]) -> Result:
+        """In a thread, which may wait for the database."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+class _Events(StreamingResponse):
+    """A connection that stays, and what it holds while it does."""
+
+    def __init__(self, events: AsyncIterator[str], opened: ExitStack) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(events, media_type="text/event-stream", headers=headers)
+        self._opened = opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._opened:
+            await super().__call__(scope, receive, send)
+
+
+def _batches(wire: Wire, body: Body) -> Iterator[Any]:
+    content = body.unpacked()
+    if body.media_type == arrowform.MEDIA_TYPE:
+        yield arrowform.read_arrow(wire, content)
+    else:
+        yield from wire.read_rows(read_json(content))
+
+
+async def _healthz(_: Request) -> Response:
+    return Answer(b'{"status":"ok"}').response()
+
+
+async def _openapi(_: Request) -> Response:
+    return Answer(document()).response()
+
+
+async def _no_route(_: Request, __: Exception) -> Response:
+    return _refused(404, "there is nothing at this address")
+
+
+async def _no_method(request: Request, error: Exception) -> Response:
+    return _refused(405, "that is there, but not with this method", getattr(error, "headers", None))
+
+
+def _refused(status: int, what: str, headers: Mapping[str, str] | None = None) -> Response:
+    hint = "GET /openapi.json says what there is"
+    return failure(TailraceError("sync.unknown_route", what, hint=hint), status, headers)

@@ -1,0 +1,279 @@
+"""A node's store: a database with its entities, and all that another node may ask of it."""
+# ruff: noqa: S608  names cannot be bound; all of them are sync's own
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from tailrace.errors import TailraceError
+from tailrace.masking import keep_secret
+from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, trackers
+from tailrace.sync.database import Database, Link
+from tailrace.sync.entity import Entity
+from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.ids import KeyMaker
+from tailrace.sync.incoming import Reception
+from tailrace.sync.names import mark
+from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
+from tailrace.sync.quarantine import Quarantined
+from tailrace.sync.shape import Shape
+
+__all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "SyncStatus", "SyncStore"]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityStatus:
+    """How an entity is doing."""
+
+    table: str
+    table_id: int
+    rows: int
+    tombstones: int
+    pending: dict[int, int]
+    """By node: how many rows it should get."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStatus:
+    """How sync in a database is doing."""
+
+    node: int
+    changes: int
+    """Lines of the ChangeLog that nobody has looked at yet."""
+    nodes: dict[int, int]
+    """When each other node was last heard of, in milliseconds since 1970; 0: never."""
+    entities: list[EntityStatus]
+    quarantine: dict[str, int]
+
+
+class SyncStore:
+    """A database whose entities are synced. Any number of threads may use it."""
+
+    def __init__(self, database: Database, entities: Sequence[Entity]) -> None:
+        """Raises `sync.not_installed` when that was not done, or the entities were others then."""
+        self.database = database
+        dialect = database.dialect
+        found = database.read(lambda link: install.check_installed(link, entities, dialect))
+        self.shapes: Mapping[int, Shape] = {shape.table_id: shape for shape in found}
+        self._watched = changes.watched(found)
+        self._ignored: dict[int, frozenset[str]] = {}
+        query = "SELECT nodeId, secret, keyNode FROM DoorSelf"
+        self.node_id, self.secret, self.key_node = database.read(lambda link: link.rows(query))[0]
+        keep_secret(self.secret)
+        self.keys = KeyMaker(database)
+        """Makes keys that no other node makes."""
+
+    @classmethod
+    def install(cls, database: Database, entities: Sequence[Entity]) -> SyncStore:
+        """Make what is missing in the database, then open it."""
+        database.write(lambda link: install.install(link, entities, database.dialect))
+        return cls(database, entities)
+
+    def shape(self, table_id: int) -> Shape:
+        found = self.shapes.get(table_id)
+        if found is None:
+            known = ", ".join(map(str, self.shapes)) or "none"
+            what = f"there is no entity with tableId {table_id}; those that there are: {known}"
+            raise TailraceError("sync.unknown_table", what, hint="declare the same entities at both nodes")
+        return found
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970, by the clock as it is corrected."""
+        shift: int = self.database.read(lambda link: link.value("SELECT clockShift FROM DoorSelf"))
+        return int(time.time() * 1000) + shift
+
+    # Other nodes.
+
+    def meet(self, node: int, rel: int, auth: str | None = None) -> bool:
+        """A node is there. If it was unknown, it gets what it should have, and the answer is yes."""
+        self._check_other(node)
+        return self.database.write(lambda link: self._meet(link, node, rel, auth))
+
+    def node(self, node: int) -> Node | None:
+        """What is known of another node; None when it is unknown."""
+        return self.database.read(lambda link: nodes.find(link, self.database.dialect, node))
+
+    def auth_of(self, node: int) -> str | None:
+        """What a node must prove to know, None when it was never told or the node is unknown."""
+        known = self.node(node)
+        return None if known is None else known.auth
+
+    def register(self, node: int, auth: str) -> bool:
+        """A node may call from now on, and must prove this; whether it was unknown."""
+        self._check_other(node)
+
+        def note(link: Link) -> bool:
+            is_new = self._meet(link, node, CALLS_US, auth)
+            nodes.set_auth(link, self.database.dialect, node, auth)
+            return is_new
+
+        return self.database.write(note)
+
+    def forget(self, node: int) -> bool:
+        """A node may call no more, and gets nothing; whether it was known."""
+
+        def note(link: Link) -> bool:
+            for shape in self.shapes.values():
+                trackers.forget(link, shape, node)
+            return nodes.remove(link, self.database.dialect, node)
+
+        return self.database.write(note)
+
+    def key_node_of(self, node: int) -> int:
+        """The 20-bit number that a node makes keys with, reserved for it when it asks first."""
+        known = self.node(node)
+        if known is not None and known.key_node is not None:
+            return known.key_node
+        dialect = self.database.dialect
+        return self.database.write(lambda link: nodes.reserve_key_node(link, dialect, node))
+
+    def count_nodes(self) -> int:
+        return self.database.read(nodes.count)
+
+    def nodes(self) -> list[int]:
+        return [node for (node,) in self.database.read(lambda link: link.rows("SELECT nodeId FROM DoorNode"))]
+
+    def saw(self, heard: Collection[int]) -> None:
+        """Nodes were heard of just now."""
+        dialect = self.database.dialect
+        self.database.write(lambda link: nodes.saw(link, dialect, heard))
+
+    # What has changed here.
+
+    def process_changes(self) -> bool:
+        """Say in the trackers who gets what has changed; whether anything had."""
+        shapes = list(self.shapes.values())
+        found = False
+        while self.database.read(lambda link: changes.has_changes(link, shapes)):
+            found = True
+            self.database.write(lambda link: changes.process(link, shapes), must_last=False)
+        return found
+
+    def nodes_with_pending(self) -> dict[int, list[int]]:
+        """By node: the tables of which it should get something."""
+
+        def ask(link: Link) -> dict[int, list[int]]:
+            found: dict[int, list[int]] = {}
+            for shape in self.shapes.values():
+                for node in trackers.pending_nodes(link, shape):
+                    found.setdefault(node, []).append(shape.table_id)
+            return found
+
+        return self.database.read(ask)
+
+    def pending_tables(self, node: int) -> list[int]:
+        """The tables of which a node should get something, those of the lowest batch first."""
+
+        def ask(link: Link) -> list[int]:
+            return [shape.table_id for shape in self.by_batch() if trackers.has_pending(link, shape, node)]
+
+        return self.database.read(ask)
+
+    def by_batch(self) -> list[Shape]:
+        return sorted(self.shapes.values(), key=lambda shape: (shape.entity.batch, shape.table_id))
+
+    def is_empty(self, table_id: int) -> bool:
+        """Whether a table has never had a row, so that it can hold none that somebody else has."""
+        shape = self.shape(table_id)
+        return self.database.read(lambda link: not link.rows(f"SELECT 1 FROM {shape.stamp} LIMIT 1"))
+
+    # The exchange.
+
+    def pending_trackers(self, table_id: int, node: int, after: Key | None, limit: int) -> list[Tracker]:
+        """Versions that a node should get, in the order of their keys."""
+        shape = self.shape(table_id)
+        return self.database.read(lambda link: trackers.pending(link, shape, node, after, limit))
+
+    def pending_rows(self, table_id: int, node: int, after: Key | None, limit: int) -> RowBatch:
+        """Rows that a node should get, in the order of their keys."""
+        shape = self.shape(table_id)
+        return self.database.read(lambda link: trackers.pending_rows(link, shape, node, after, limit))
+
+    def already_received(self, table_id: int, asked: Sequence[Tracker]) -> list[Tracker]:
+        """Of some versions those that are the ones here."""
+        shape = self.shape(table_id)
+        return self.database.read(lambda link: trackers.held(link, shape, asked)) if asked else []
+
+    def mark_processed(self, table_id: int, node: int, acks: Sequence[Ack]) -> None:
+        """A node has these versions, or does not want them."""
+        shape = self.shape(table_id)
+
+        def note(link: Link) -> None:
+            trackers.mark(link, shape, node, acks)
+            quarantine.keep_rejected(link, shape, node, acks)
+
+        if acks:  # it may be undone: then the row is offered again
+            self.database.write(note, must_last=any(ack.refused is not None for ack in acks))
+
+    def receive(self, table_id: int, sender: int, batch: RowBatch) -> Receipt:
+        """Take rows of a node."""
+        shape = self.shape(table_id)
+        self._check_other(sender)
+        refusals, is_watched = self.database.refusals, table_id in self._watched
+        unknown = batch.unknown - self._ignored.get(table_id, frozenset())
+
+        def take(link: Link) -> Receipt:
+            if unknown:
+                growth.note(link, shape, unknown)
+            return receiving.receive(Reception(link, shape, sender, self.node_id, refusals, is_watched), batch)
+
+        receipt = self.database.write(take)
+        if unknown:
+            self._ignored[table_id] = batch.unknown | self._ignored.get(table_id, frozenset())
+        return receipt
+
+    # For people.
+
+    def quarantined(self, limit: int = 1000) -> list[Quarantined]:
+        return self.database.read(lambda link: quarantine.listed(link, self.database.dialect, limit))
+
+    def release(self, number: int) -> bool:
+        """Somebody has dealt with a row in quarantine."""
+        query = f"DELETE FROM DoorQuarantine WHERE qId = {mark(self.database.dialect, 1)}"
+        return self.database.write(lambda link: link.run(query, (number,)) == 1)
+
+    def status(self) -> SyncStatus:
+        def ask(link: Link) -> SyncStatus:
+            nodes = link.rows("SELECT nodeId, lastSeen FROM DoorNode ORDER BY nodeId")
+            kinds = link.rows("SELECT qKind, count(*) FROM DoorQuarantine GROUP BY qKind")
+            waiting = link.value("SELECT count(*) FROM ChangeLog")
+            entities = [self._entity_status(link, shape) for shape in self.by_batch()]
+            return SyncStatus(self.node_id, waiting, dict(nodes), entities, dict(kinds))
+
+        return self.database.read(ask)
+
+    def close(self) -> None:
+        self.database.close()
+
+    def _entity_status(self, link: Link, shape: Shape) -> EntityStatus:
+        gone, node = shape.own("stDeleted"), shape.own("trkrDestinationNode")
+        truth = "true" if shape.schema else "1"
+        counted = link.rows(f"SELECT {gone} = {truth}, count(*) FROM {shape.stamp} GROUP BY 1")
+        rows = {bool(is_gone): count for is_gone, count in counted}
+        processed = shape.own("trkrProcessed")
+        is_open = f"NOT {processed}" if shape.schema else f"{processed} = 0"
+        pending = link.rows(f"SELECT {node}, count(*) FROM {shape.tracker} WHERE {is_open} GROUP BY {node}")
+        return EntityStatus(
+            shape.entity.table,
+            shape.table_id,
+            rows.get(False, 0),
+            rows.get(True, 0),
+            dict(pending),
+        )
+
+    def _check_other(self, node: int) -> None:
+        if node == self.node_id or not 0 < node < 1 << 63:
+            why = "is this node itself" if node == self.node_id else "is no node id"
+            raise TailraceError("sync.bad_node", f"{node} {why}", hint="give each database its own: never copy one")
+
+    def _meet(self, link: Link, node: int, rel: int, auth: str | None) -> bool:
+        if nodes.find(link, self.database.dialect, node) is None:
+            for shape in self.shapes.values():
+                trackers.take_turn(link, shape, alone=True)
+        if not nodes.add(link, self.database.dialect, node, rel, auth):
+            return False
+        for shape in self.shapes.values():
+            changes.welcome(link, shape, node)
+        return True

@@ -1,0 +1,218 @@
+"""Trackers: which version of each row each node is known to have, and whether it should get another."""
+# ruff: noqa: S608  names cannot be bound; all of them go through `quoted`
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+
+from tailrace.sync.database import Link
+from tailrace.sync.exchange import ANY_NODE, PAGE_LENGTH_MAX, Ack, Key, RowBatch, Tracker
+from tailrace.sync.names import Dialect, equal, quoted
+from tailrace.sync.shape import Shape
+from tailrace.sync.templates import for_node
+from tailrace.sync.values import from_wire, to_wire
+
+_TURN: Final = 0x446F6F7254
+"""The number of PostgreSQL's lock for whose turn it is."""
+
+
+def take_turn(link: Link, shape: Shape, *, alone: bool = False) -> None:
+    """In PostgreSQL, wait until the trackers can be written, until the end of the transaction.
+
+    Who notes what a node has looks at the stamps; who says what a node should get looks at both. Neither would see what
+    the other is about to commit, so the latter does it alone. In SQLite everybody who writes does.
+    """
+    if shape.dialect is Dialect.POSTGRES:
+        link.run(f"SELECT pg_advisory_xact_lock{'' if alone else '_shared'}({_TURN})")
+
+
+def pending(link: Link, shape: Shape, node: int, after: Key | None, limit: int) -> list[Tracker]:
+    """Versions that a node should get, in the order of their keys."""
+    wanted = [*(shape.shown(name, column) for name, column in _tracker_columns(shape)), *current(shape)]
+    query, values = _pending_query(shape, wanted, node, after, limit)
+    rows = to_wire(shape, link.rows(query, values), shape.key)
+    return [Tracker(row[:-2], row[-2], row[-1]) for row in rows]
+
+
+def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: int) -> RowBatch:
+    """The rows that a node should get, likewise."""
+    keys = dict(zip(shape.key, shape.tracker_key, strict=True))
+    wanted = [
+        shape.shown(name, f"tr.{keys[name]}" if name in keys else f"{shape.table}.{quoted(name)}")
+        for name in shape.column_names
+    ]
+    query, values = _pending_query(shape, [*wanted, *_stamp(shape)], node, after, limit)
+    rows = link.page(query, values, PAGE_LENGTH_MAX)
+    return RowBatch(shape.column_names, to_wire(shape, rows, shape.column_names))
+
+
+def has_pending(link: Link, shape: Shape, node: int) -> bool:
+    """Whether there is anything for a node."""
+    query, values = _pending_query(shape, ["1"], node, None, 1)
+    return bool(link.rows(query, values))
+
+
+def pending_nodes(link: Link, shape: Shape) -> list[int]:
+    """The nodes that should get something. The index is asked for one after the other, and not read as a whole."""
+    column = shape.own("trkrDestinationNode")
+    query = f"SELECT min({column}) FROM {shape.tracker} WHERE {_open(shape, '')} AND {column} > {shape.mark(1)}"
+    found = [0]
+    while (node := link.value(query, (found[-1],))) is not None:
+        found.append(node)
+    return found[1:]
+
+
+def held(link: Link, shape: Shape, trackers: Sequence[Tracker]) -> list[Tracker]:
+    """Of some versions those that are the ones here."""
+    if shape.dialect is Dialect.POSTGRES:
+        places = link.rows(_held_postgres(shape), (_as_json(shape, trackers),))
+        return [trackers[place] for (place,) in places]
+    query = f"""SELECT 1 FROM {shape.stamp} AS st {_with_table(shape)}
+        WHERE {equal([f"st.{name}" for name in shape.stamp_key], _marks(shape))} AND {_is_current(shape)}"""
+    return [each for each, told in zip(trackers, _bound(shape, trackers), strict=True) if link.rows(query, told)]
+
+
+def mark(link: Link, shape: Shape, node: int, acks: Sequence[Ack]) -> None:
+    """A node has these versions, or does not want them. Where another one is here by now, it should get that."""
+    take_turn(link, shape)
+    if shape.dialect is Dialect.POSTGRES:
+        link.run(_mark_postgres(shape), (_as_json(shape, [ack.tracker for ack in acks]), node))
+    else:
+        link.run_many(_mark_sqlite(shape), [(*told, node) for told in _bound(shape, [ack.tracker for ack in acks])])
+
+
+def forget(link: Link, shape: Shape, node: int) -> None:
+    """A node is gone for good."""
+    link.run(f"DELETE FROM {shape.tracker} WHERE {shape.own('trkrDestinationNode')} = {shape.mark(1)}", (node,))
+
+
+def current(shape: Shape) -> list[str]:
+    """Two expressions: the version that is here, and the node that made it. A hash says by itself what it is of."""
+    if not shape.is_hash:
+        return [f"st.{shape.own('stTime')}", f"st.{shape.own('stNode')}"]
+    gone = f"'-' || st.{shape.own('stTime')} || '-' || st.{shape.own('stNode')}"
+    return [f"CASE WHEN {_gone(shape)} THEN {gone} ELSE {shape.table}.{shape.version} END", "0"]
+
+
+def key_types(shape: Shape) -> str:
+    """Columns k1, k2 … of a key, with their types."""
+    return ", ".join(f"k{number} {kind}" for number, kind in enumerate(shape.key_types, 1))
+
+
+def key_columns(shape: Shape, row: str) -> list[str]:
+    return [f"{row}.k{number}" for number in range(1, len(shape.key) + 1)]
+
+
+def table_join(shape: Shape) -> str:
+    """The table beside its stamps, for those versions that stand in it."""
+    return f"LEFT JOIN {shape.table} ON {equal(_table_columns(shape), [f'st.{name}' for name in shape.stamp_key])}"
+
+
+def _with_table(shape: Shape) -> str:
+    return table_join(shape) if shape.is_hash else ""
+
+
+def _table_columns(shape: Shape) -> list[str]:
+    return [f"{shape.table}.{name}" for name in shape.table_key]
+
+
+def _tracker_columns(shape: Shape) -> list[tuple[str, str]]:
+    return [(name, f"tr.{column}") for name, column in zip(shape.key, shape.tracker_key, strict=True)]
+
+
+def _stamp(shape: Shape) -> list[str]:
+    return [f"st.{shape.own(name)}" for name in ("stTime", "stNode", "stDeleted")] + current(shape)[:1]
+
+
+def _pending_query(
+    shape: Shape, wanted: Sequence[str], node: int, after: Key | None, limit: int
+) -> tuple[str, tuple[object, ...]]:
+    keys = [f"tr.{name}" for name in shape.tracker_key]
+    where = [f"tr.{shape.own('trkrDestinationNode')} = {shape.mark(1)}", _open(shape, "tr.")]
+    where.append(f"({_gone(shape)} OR {_table_columns(shape)[0]} IS NOT NULL)")
+    values: list[object] = [node, limit]
+    if shape.entity.audience is not None:
+        where.append(f"({_gone(shape)} OR ({for_node(shape.entity.audience.of(shape.dialect), node)}))")
+    if after is not None:
+        marks = [shape.mark(number) for number in range(3, 3 + len(keys))]
+        if shape.dialect is Dialect.POSTGRES:  # whatever it is, it is read as a key or refused as a value
+            marks = [f"{place}::text::{kind}" for place, kind in zip(marks, shape.key_types, strict=True)]
+        where.append(f"({', '.join(keys)}) > ({', '.join(marks)})")
+        values += from_wire(shape, [tuple(after)], shape.key)[0]
+    query = f"""SELECT {", ".join(wanted)} FROM {shape.tracker} AS tr
+        JOIN {shape.stamp} AS st ON {equal([f"st.{name}" for name in shape.stamp_key], keys)} {table_join(shape)}
+        WHERE {" AND ".join(where)} ORDER BY {", ".join(keys)} LIMIT {shape.mark(2)}"""
+    return query, tuple(values)
+
+
+def _open(shape: Shape, prefix: str) -> str:
+    """As the index of what is pending has it."""
+    column = f"{prefix}{shape.own('trkrProcessed')}"
+    return f"NOT {column}" if shape.dialect is Dialect.POSTGRES else f"{column} = 0"
+
+
+def _gone(shape: Shape) -> str:
+    return f"st.{shape.own('stDeleted')}" + ("" if shape.dialect is Dialect.POSTGRES else " = 1")
+
+
+def _marks(shape: Shape) -> list[str]:
+    return [shape.mark(number) for number in range(1, len(shape.key) + 1)]
+
+
+def _is_current(shape: Shape) -> str:
+    """Whether the version that is bound after the key is the one here."""
+    version, node = (shape.mark(len(shape.key) + number) for number in (1, 2))
+    here, here_node = current(shape)
+    return f"{here} = {version} AND ({node} = {ANY_NODE} OR {here_node} = {node})"
+
+
+def _bound(shape: Shape, trackers: Sequence[Tracker]) -> list[tuple[object, ...]]:
+    """Keys, versions and their nodes. A hash says by itself what it is of."""
+    keys = from_wire(shape, [each.key for each in trackers], shape.key)
+    if shape.is_hash:
+        return [(*key, each.version, ANY_NODE) for key, each in zip(keys, trackers, strict=True)]
+    return [(*key, each.version, each.node) for key, each in zip(keys, trackers, strict=True)]
+
+
+def _mark_sqlite(shape: Shape) -> str:
+    count = len(shape.key)
+    version, by, node = (shape.mark(count + number) for number in (1, 2, 3))
+    same = equal([f"st.{name}" for name in shape.stamp_key], [f"{shape.tracker}.{name}" for name in shape.tracker_key])
+    here = f"FROM {shape.stamp} AS st {_with_table(shape)} WHERE {same}"
+    made_by = f"CASE {by} WHEN {ANY_NODE} THEN (SELECT {current(shape)[1]} {here}) ELSE {by} END"
+    return f"""UPDATE {shape.tracker} SET trkrVersionId = {version}, trkrVersionNode = coalesce({made_by}, 0),
+        trkrProcessed = EXISTS (SELECT 1 {here} AND {_is_current(shape)})
+        WHERE {equal(shape.tracker_key, _marks(shape))} AND trkrDestinationNode = {node}"""
+
+
+def _told(shape: Shape, number: int) -> str:
+    """Versions that are bound as JSON, as a table with the columns k1, k2 …, v and n, and their places from 0 on."""
+    return f"""(SELECT a.*, row_number() OVER () - 1 AS place
+        FROM jsonb_to_recordset({shape.mark(number)}::jsonb)
+            AS a({key_types(shape)}, v {shape.version_type}, n bigint)) AS a"""
+
+
+def _held_postgres(shape: Shape) -> str:
+    same = equal([f"st.{name}" for name in shape.stamp_key], key_columns(shape, "a"))
+    here, here_node = current(shape)
+    return f"""SELECT a.place FROM {_told(shape, 1)} JOIN {shape.stamp} AS st ON {same} {_with_table(shape)}
+        WHERE {here} = a.v AND (a.n = {ANY_NODE} OR {here_node} = a.n) ORDER BY a.place"""
+
+
+def _mark_postgres(shape: Shape) -> str:
+    same = equal([f"st.{name}" for name in shape.stamp_key], key_columns(shape, "a"))
+    here, here_node = current(shape)
+    return f"""UPDATE {shape.tracker} AS tr SET trkrversionid = a.v,
+        trkrversionnode = coalesce(CASE a.n WHEN {ANY_NODE} THEN {here_node} ELSE a.n END, 0),
+        trkrprocessed = coalesce({here} = a.v AND (a.n = {ANY_NODE} OR {here_node} = a.n), false)
+        FROM {_told(shape, 1)} LEFT JOIN {shape.stamp} AS st ON {same} {_with_table(shape)}
+        WHERE {equal([f"tr.{name}" for name in shape.tracker_key], key_columns(shape, "a"))}
+            AND tr.trkrdestinationnode = $2"""
+
+
+def _as_json(shape: Shape, trackers: Sequence[Tracker]) -> str:
+    names = [*(f"k{number}" for number in range(1, len(shape.key) + 1)), "v", "n"]
+    return orjson.dumps([dict(zip(names, told, strict=True)) for told in _bound(shape, trackers)]).decode()

@@ -1,0 +1,140 @@
+"""Values on their way: what a database's driver gives, as JSON and Arrow can carry it, and back.
+
+Whole numbers, text, true and false travel as they are. Bytes are `\\x` and hexadecimal digits, as PostgreSQL writes
+them, and what PostgreSQL has beyond that is the text that it writes. A value that a column of SQLite holds against its
+declared type says what it is: `{"$bytes": "0aff"}`, `{"$real": "inf"}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from math import isfinite
+from typing import Any, Final
+
+import orjson
+
+from tailrace.errors import TailraceError
+from tailrace.sync.names import Dialect
+from tailrace.sync.shape import Kind, Shape
+
+_TRUTH: Final = {0: False, 1: True}
+_BYTES_MARK: Final = "\\x"
+Row = tuple[Any, ...]
+
+
+def to_wire(shape: Shape, rows: list[Row], columns: Sequence[str]) -> list[Row]:
+    """Rows whose first values are those of the named columns."""
+    if not rows:
+        return rows
+    places: dict[int, Callable[[Any], Any]] = {}
+    for place, (name, column) in enumerate(zip(columns, zip(*rows, strict=True), strict=False)):
+        if (make := _maker(shape.dialect, shape.column(name).kind, column)) is not None:
+            places[place] = make
+    return _changed(rows, places)
+
+
+def _maker(dialect: Dialect, kind: Kind, column: Row) -> Callable[[Any], Any] | None:
+    """What has to be done with each value of a column; mostly nothing."""
+    types = set(map(type, column))
+    if dialect is Dialect.SQLITE and kind is Kind.BYTES:
+        return _bytes if types & {bytes, str, float} else None
+    if dialect is Dialect.SQLITE and kind is Kind.BOOLEAN and int in types:
+        return _boolean
+    if bytes in types:
+        return _plain
+    is_odd = float in types and not all(isfinite(value) for value in column if type(value) is float)
+    return _real if is_odd else None
+
+
+def from_wire(shape: Shape, rows: list[Row], columns: Sequence[str]) -> list[Row]:
+    """The inverse: what the driver binds, or for PostgreSQL what its JSON functions read."""
+    types = set(map(type, chain.from_iterable(rows)))
+    is_odd = dict in types or list in types
+    if shape.dialect is Dialect.POSTGRES:
+        return rows if not is_odd else _changed(rows, dict.fromkeys(range(len(columns)), _read_postgres))
+    if is_odd:
+        return _changed(rows, dict.fromkeys(range(len(columns)), _read_marked) | _bytes_places(shape, columns))
+    return _changed(rows, _bytes_places(shape, columns)) if str in types else rows
+
+
+def recordset(rows: Iterable[Row]) -> str:
+    """Rows as PostgreSQL's `jsonb_to_recordset` reads them, with the columns c0, c1 …"""
+    return orjson.dumps([{f"c{place}": value for place, value in enumerate(row)} for row in rows]).decode()
+
+
+def _bytes_places(shape: Shape, columns: Sequence[str]) -> dict[int, Callable[[Any], Any]]:
+    return {place: _read_bytes for place, name in enumerate(columns) if shape.column(name).kind is Kind.BYTES}
+
+
+def _changed(rows: list[Row], places: Mapping[int, Callable[[Any], Any]]) -> list[Row]:
+    """Rows with some columns made anew."""
+    if not places or not rows:
+        return rows
+    columns: list[Iterable[Any]] = list(zip(*rows, strict=True))
+    for place, make in places.items():
+        columns[place] = map(make, columns[place])
+    return list(zip(*columns, strict=True))
+
+
+def _plain(value: Any) -> Any:
+    if type(value) is bytes:
+        return {"$bytes": value.hex()}
+    return _real(value)
+
+
+def _real(value: Any) -> Any:
+    return {"$real": str(value)} if type(value) is float and not isfinite(value) else value
+
+
+def _bytes(value: Any) -> Any:
+    if type(value) is bytes:
+        return _BYTES_MARK + value.hex()
+    return {"$text": value} if type(value) is str and value.startswith(_BYTES_MARK) else _real(value)
+
+
+def _boolean(value: Any) -> Any:
+    return _TRUTH.get(value, value) if type(value) is int else _plain(value)
+
+
+def _read_marked(value: Any) -> Any:
+    if type(value) is dict:
+        return _marked(value)
+    if type(value) is list:
+        raise _malformed("a list")
+    return value
+
+
+def _read_bytes(value: Any) -> Any:
+    is_hex = type(value) is str and value.startswith(_BYTES_MARK)
+    return _unhexed(value[2:]) if is_hex else _read_marked(value)
+
+
+def _read_postgres(value: Any) -> Any:
+    found = _read_marked(value)
+    if type(value) is not dict:
+        return found
+    return _BYTES_MARK + found.hex() if type(found) is bytes else str(found)
+
+
+def _marked(value: dict[str, Any]) -> Any:
+    if len(value) == 1:
+        (mark, inner), *_ = value.items()
+        if mark == "$bytes" and type(inner) is str:
+            return _unhexed(inner)
+        if mark == "$text" and type(inner) is str:
+            return inner
+        if mark == "$real" and inner in ("inf", "-inf", "nan"):
+            return float(inner)
+    raise _malformed("an object")
+
+
+def _unhexed(digits: str) -> bytes:
+    try:
+        return bytes.fromhex(digits)
+    except ValueError:
+        raise _malformed("hexadecimal digits that are none") from None
+
+
+def _malformed(what: str) -> TailraceError:
+    return TailraceError("sync.malformed", f"a row has {what} where a value belongs", hint="send it as documented")

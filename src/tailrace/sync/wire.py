@@ -1,0 +1,277 @@
+"""The wire: trackers, acknowledgements and rows of one table as JSON.
+
+A key of one column is its value, one of several a list of them. Rows are objects with the table's columns and those of
+a tracker, as Door's are, and `doorTime`, `doorNode` and `doorDeleted`. What a sender says in the columns of a tracker
+does not count: they are its own. Names of columns that differ only in large and small letters are the same.
+
+JavaScript cannot hold numbers of 64 bits. Who asks for it gets them as text, and may write them so: keys, versions,
+nodes and all columns of whole numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, Final
+
+import orjson
+
+from tailrace.errors import TailraceError
+from tailrace.sync import names
+from tailrace.sync.exchange import ANY_NODE, ROW_STAMP, Ack, Key, Receipt, RowBatch, Tracker, VersionId
+from tailrace.sync.names import numbered
+from tailrace.sync.shape import KEY_COLUMNS_MAX, Kind, Shape
+
+REASON_CHARACTERS_MAX: Final = 1000
+_LONG: Final = re.compile(r"-?[0-9]{1,19}")
+_KEY_PARTS: Final = (int, str, float, bool)
+_MARKED: Final = ("$bytes", "$real", "$text")
+_TRACKER: Final = {
+    name.lower()
+    for count in range(1, KEY_COLUMNS_MAX + 1)
+    for name in (
+        *numbered(names.TRACKER_KEY, count),
+        names.TRACKER_NODE,
+        names.TRACKER_VERSION,
+        names.TRACKER_VERSION_NODE,
+        names.TRACKER_PROCESSED,
+    )
+}
+_FLAGS: Final = {None: False, False: False, True: True}
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wire:
+    """How one table is told."""
+
+    shape: Shape
+    longs_as_text: bool = False
+
+    # What is sent.
+
+    def trackers(self, trackers: Iterable[Tracker]) -> list[Json]:
+        return [self._tracker(each) for each in trackers]
+
+    def acks(self, acks: Iterable[Ack]) -> list[Json]:
+        return [
+            self._tracker(ack.tracker)
+            if ack.refused is None
+            else {**self._tracker(ack.tracker), "refused": ack.refused}
+            for ack in acks
+        ]
+
+    def receipt(self, receipt: Receipt) -> Json:
+        refused = [{**self._tracker(ack.tracker), "reason": ack.refused} for ack in receipt.refused]
+        return {"refused": refused, "older": self.trackers(receipt.older)}
+
+    def rows(self, batch: RowBatch, receiver: int) -> list[Json]:
+        """Rows for a node."""
+        columns = batch.columns
+        count = len(columns)
+        key_names = numbered(names.TRACKER_KEY, len(self.shape.key))
+        keys = [(name, columns.index(column)) for name, column in zip(key_names, self.shape.key, strict=True)]
+        found = []
+        for row in self._as_text(batch) if self.longs_as_text else batch.rows:
+            told = dict(zip(columns, row, strict=False))
+            for name, place in keys:
+                told[name] = row[place]
+            told[names.TRACKER_NODE] = self._long(receiver)
+            told[names.TRACKER_VERSION] = row[count + 3]
+            told[names.TRACKER_PROCESSED] = False
+            told["doorTime"] = row[count]
+            told["doorNode"] = row[count + 1]
+            told["doorDeleted"] = bool(row[count + 2])
+            found.append(told)
+        return found
+
+    # What has come.
+
+    def read_trackers(self, told: Any) -> list[Tracker]:
+        return [self._read_tracker(each) for each in objects(told)]
+
+    def read_acks(self, told: Any) -> list[Ack]:
+        return [Ack(self._read_tracker(each), self._read_reason(each.get("refused"))) for each in objects(told)]
+
+    def read_receipt(self, told: Any) -> Receipt:
+        if type(told) is not dict:
+            raise malformed("an answer is no object")
+        refused = [
+            Ack(self._read_tracker(each), self._read_reason(each.get("reason")) or "no reason was told")
+            for each in objects(told.get("refused", []))
+        ]
+        return Receipt(refused, self.read_trackers(told.get("older", [])))
+
+    def read_key(self, text: str) -> Key:
+        """Where to go on."""
+        try:
+            return self._read_key(orjson.loads(text))
+        except orjson.JSONDecodeError:
+            raise malformed("a key is no JSON") from None
+
+    def read_rows(self, told: Any) -> list[RowBatch]:
+        """Rows; those that have the same columns are together."""
+        rows = objects(told)
+        kinds = {tuple(row) for row in rows}
+        if len(kinds) <= 1:
+            return [self._read_alike(kinds.pop(), rows)] if rows else []
+        deleted = [row for row in rows if row.get("doorDeleted")]
+        groups: dict[tuple[str, ...], list[Json]] = {}
+        for row in rows:
+            if not row.get("doorDeleted"):
+                groups.setdefault(tuple(sorted(row)), []).append(row)
+        found = [self._read_alike(columns, group) for columns, group in groups.items()]
+        if deleted:
+            everything = (*self.shape.column_names, *ROW_STAMP[:3])
+            whole = [{**dict.fromkeys(everything), **self._folded(row)} for row in deleted]
+            found.append(self._read_alike(everything, whole))
+        return found
+
+    def read_version(self, time: Any, node: Any, is_deleted: bool, version: Any) -> VersionId | None:
+        """The version id of a row, from what it carries."""
+        if not is_deleted:
+            return version  # type: ignore[no-any-return]  # it is looked at where rows are received
+        return f"-{time}-{node}" if self.shape.is_hash else time
+
+    def own_name(self, name: str) -> str | None:
+        """A column as it is called here."""
+        return name if name in self._own_names else self._own_folded.get(name.lower())
+
+    def unknown(self, told: Iterable[str]) -> frozenset[str]:
+        """The columns that are none here, nor a tracker's."""
+        return frozenset(name for name in told if self.own_name(name) is None and name.lower() not in _TRACKER)
+
+    @cached_property
+    def _own_names(self) -> frozenset[str]:
+        return frozenset((*self.shape.column_names, *ROW_STAMP))
+
+    @cached_property
+    def _own_folded(self) -> dict[str, str]:
+        return {name.lower(): name for name in reversed((*self.shape.column_names, *ROW_STAMP))}
+
+    @cached_property
+    def _longs(self) -> frozenset[str]:
+        """The columns of whole numbers."""
+        return frozenset(
+            column.name
+            for column in self.shape.columns
+            if column.kind is Kind.PLAIN and "int" in column.declared.lower()
+        )
+
+    def _folded(self, row: Json) -> Json:
+        """A row with the names of its columns as they are here."""
+        found: Json = {}
+        for name, value in row.items():
+            if (own := self.own_name(name)) is not None and (own not in found or name == own):
+                found[own] = value
+        return found
+
+    def _read_alike(self, told: Sequence[str], rows: list[Json]) -> RowBatch:
+        theirs: dict[str, str] = {}
+        for name in told:
+            if (own := self.own_name(name)) is not None and (own not in theirs or name == own):
+                theirs[own] = name
+        columns = tuple(name for name in self.shape.column_names if name in theirs)
+        pick = itemgetter(*(theirs[name] for name in columns)) if len(columns) > 1 else None
+        version = theirs.get(self.shape.entity.version)
+        stamp = [theirs.get(name) for name in ROW_STAMP[:3]]
+        found = []
+        for row in rows:
+            values = pick(row) if pick else tuple(row[theirs[name]] for name in columns)
+            time, node, flag = (None if name is None else row[name] for name in stamp)
+            if type(flag) not in (bool, int, type(None)) or flag not in _FLAGS:
+                raise malformed("a row's doorDeleted is neither true nor false")
+            if self.longs_as_text:
+                values = tuple(
+                    _number(value) if name in self._longs else value
+                    for name, value in zip(columns, values, strict=True)
+                )
+                time, node = _number(time), _number(node)
+            is_deleted = _FLAGS[flag]
+            made = None if version is None else row[version]
+            if self.longs_as_text and not self.shape.is_hash:
+                made = _number(made)
+            found.append((*values, time, node, is_deleted, self.read_version(time, node, is_deleted, made)))
+        return RowBatch(columns, found, self.unknown(told))
+
+    def _as_text(self, batch: RowBatch) -> list[tuple[Any, ...]]:
+        count = len(batch.columns)
+        places = {place for place, name in enumerate(batch.columns) if name in self._longs}
+        places |= {count, count + 1, count + 3}
+        return [
+            tuple(_text(value) if place in places else value for place, value in enumerate(row)) for row in batch.rows
+        ]
+
+    def _long(self, number: int) -> int | str:
+        return str(number) if self.longs_as_text else number
+
+    def _tracker(self, tracker: Tracker) -> Json:
+        key = tracker.key
+        version: VersionId = tracker.version
+        if self.longs_as_text:
+            key = tuple(
+                _text(part) if name in self._longs else part for name, part in zip(self.shape.key, key, strict=True)
+            )
+            version = _text(version)
+        found = {"primaryKey": key[0] if len(key) == 1 else list(key), "versionId": version}
+        if tracker.node != ANY_NODE:
+            found["changedBy"] = self._long(tracker.node)
+        return found
+
+    def _read_tracker(self, told: Json) -> Tracker:
+        if "primaryKey" not in told or "versionId" not in told:
+            raise malformed("a tracker needs primaryKey and versionId")
+        version, node = told["versionId"], told.get("changedBy")
+        if self.longs_as_text:
+            version, node = version if self.shape.is_hash else _number(version), _number(node)
+        if type(version) is not (str if self.shape.is_hash else int):
+            raise malformed("a tracker's versionId is not of the kind that this table's versions are")
+        if node is None:
+            node = ANY_NODE
+        elif type(node) is not int or not 0 <= node < 1 << 63:
+            raise malformed("a tracker's changedBy is no node")
+        return Tracker(self._read_key(told["primaryKey"]), version, node)
+
+    def _read_key(self, told: Any) -> Key:
+        count = len(self.shape.key)
+        parts = tuple(told) if type(told) is list else (told,)
+        if len(parts) != count or (type(told) is list) != (count > 1):
+            raise malformed(f"a key of table {self.shape.entity.table} has {count} part{'s' * (count > 1)}")
+        for part in parts:
+            is_marked = type(part) is dict and len(part) == 1 and next(iter(part)) in _MARKED
+            if type(part) not in _KEY_PARTS and not is_marked:
+                raise malformed("a part of a key is neither a number nor text")
+        if not self.longs_as_text:
+            return parts
+        return tuple(
+            _number(part) if name in self._longs else part for name, part in zip(self.shape.key, parts, strict=True)
+        )
+
+    def _read_reason(self, told: Any) -> str | None:
+        if told is not None and type(told) is not str:
+            raise malformed("a reason is no text")
+        return None if told is None else told[:REASON_CHARACTERS_MAX]
+
+
+def malformed(what: str) -> TailraceError:
+    return TailraceError("sync.malformed", what, hint="send it as GET /openapi.json says")
+
+
+def objects(told: Any) -> list[Json]:
+    """A list of objects."""
+    if type(told) is not list:
+        raise malformed("a body is no array")
+    if any(type(each) is not dict for each in told):
+        raise malformed("an array has something else than objects")
+    return told
+
+
+def _number(value: Any) -> Any:
+    return int(value) if type(value) is str and _LONG.fullmatch(value) else value
+
+
+def _text(value: Any) -> Any:
+    return str(value) if type(value) is int else value

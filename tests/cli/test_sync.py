@@ -1,0 +1,241 @@
+"""`tailrace sync`, as people use it: files, processes, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.cli.conftest import Tailrace
+from tests.relay.nodes import wait_for
+
+TODO = "CREATE TABLE todo(id INTEGER PRIMARY KEY, changed INTEGER, what TEXT)"
+WORD = "canary-enrol-3f8a91"
+ENTITY = "{table: todo, table_id: 42, version: changed}"
+
+
+class Desk:
+    """A database with a file that declares its sync."""
+
+    def __init__(self, directory: Path, name: str, more: str = "", entity: str = ENTITY) -> None:
+        self.directory = directory
+        self.name = name
+        self.path = directory / f"{name}.db"
+        self.file = directory / f"{name}.yml"
+        text = f"  database: {{sqlite: {{path: {name}.db}}}}\n  entities: [{entity}]\n"
+        self.file.write_text("sync:\n" + text + "".join(f"  {line}\n" for line in more.splitlines()))
+        if not self.path.exists():
+            self.run(TODO)
+
+    def run(self, *statements: str) -> None:
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.path, timeout=30)) as connection:
+            return connection.execute(query).fetchall()
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        return self.ask("SELECT id, what FROM todo ORDER BY id")
+
+
+class Process:
+    """A command that runs until it is ended."""
+
+    def __init__(self, desk: Desk, *command: str) -> None:
+        self.errors = desk.directory / f"{desk.name}.err"
+        self.out = desk.directory / f"{desk.name}.out"
+        with self.errors.open("wb") as errors, self.out.open("wb") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tailrace", *command],
+                cwd=desk.directory,
+                stderr=errors,
+                stdout=out,
+                env={**os.environ, "ENROL": WORD},
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(timeout=60)
+
+    @property
+    def command_line(self) -> str:
+        return Path(f"/proc/{self._process.pid}/cmdline").read_text()
+
+    def says(self, text: str) -> bool:
+        assert self._process.poll() is None, self.errors.read_text()
+        return text in self.errors.read_text()
+
+    def end(self) -> int:
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout=60)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number: int = taken.getsockname()[1]
+    yield number
+
+
+@pytest.fixture(autouse=True)
+def word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENROL", WORD)
+
+
+@pytest.fixture
+def central(tmp_path: Path, port: int) -> Desk:
+    return Desk(tmp_path, "central", f'listen: 127.0.0.1:{port}\nenrol: "${{ENROL}}"')
+
+
+@pytest.fixture
+def laptop(tmp_path: Path, port: int) -> Desk:
+    return Desk(tmp_path, "laptop", f'peers: [{{name: office, url: "http://127.0.0.1:{port}", enrol: "${{ENROL}}"}}]')
+
+
+def test_installing_is_idempotent_and_uninstalling_leaves_nothing(tailrace: Tailrace, laptop: Desk) -> None:
+    laptop.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
+    before = laptop.ask("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")
+    assert tailrace("sync", "status", laptop.file).status == 2
+    first = tailrace("sync", "install", laptop.file, "--json")
+    again = tailrace("sync", "install", laptop.file, "--json")
+    assert first.status == again.status == 0 and first.json == again.json
+    assert first.json["tables"] == ["todo"] and first.json["node"].isdecimal()
+    asked = tailrace("sync", "uninstall", laptop.file)
+    assert asked.status == 2 and str(laptop.path) in asked.err and "Of 1 rows" in asked.err and "--yes" in asked.err
+    done = tailrace("sync", "uninstall", laptop.file, "--yes", "--json")
+    assert done.status == 0 and done.json == {"database": str(laptop.path), "removed": ["todo"]}
+    assert laptop.ask("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite%'") == before
+    assert laptop.rows() == [(1, "x")]
+    assert "nothing is installed" in tailrace("sync", "uninstall", laptop.file, "--yes").out
+
+
+def test_two_that_run_exchange_what_changes(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
+    for desk in (central, laptop):
+        assert tailrace("sync", "install", desk.file).status == 0
+    with (
+        Process(central, "sync", "run", "central.yml") as serving,
+        Process(laptop, "sync", "run", "laptop.yml", "--json") as calling,
+    ):
+        wait_for(lambda: serving.says("reached at http://127.0.0.1:"), 60)
+        wait_for(lambda: calling.says("office: waiting"), 60)
+        laptop.run("INSERT INTO todo(id, what) VALUES (1, 'from the laptop')")
+        wait_for(lambda: central.rows() == [(1, "from the laptop")])
+        central.run("INSERT INTO todo(id, what) VALUES (2, 'from central')")
+        wait_for(lambda: len(laptop.rows()) == 2)
+        assert WORD not in serving.command_line + calling.command_line
+        assert calling.end() == 0
+        told = json.loads(calling.out.read_text())
+        assert [(peer["name"], peer["sent"]) for peer in told["peers"]] == [("office", 1)]
+        assert serving.end() == 0
+    secrets = [WORD, *(desk.ask("SELECT secret FROM DoorSelf")[0][0] for desk in (central, laptop))]
+    said = "".join(path.read_text() for path in laptop.directory.glob("*.[eo][ru][rt]"))
+    assert not any(secret in said for secret in secrets)
+    assert "sync has ended" in said
+
+
+def test_once(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
+    for desk in (central, laptop):
+        assert tailrace("sync", "install", desk.file).status == 0
+    laptop.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
+    away = tailrace("sync", "run", laptop.file, "--once", "--json")
+    assert away.status == 3 and away.json["peers"]["office"]["error"]["code"] == "sync.unreachable"
+    with Process(central, "sync", "run", "central.yml") as serving:
+        wait_for(lambda: serving.says("reached at"), 60)
+        done = tailrace("sync", "run", laptop.file, "--once", "--json")
+        assert done.status == 0
+        assert done.json == {"peers": {"office": {"fetched": 0, "sent": 1, "refused": 0, "older": 0}}}
+        told = tailrace("sync", "run", laptop.file, "--once")
+        assert told.out == "office: 0 rows fetched, 0 sent\n"
+    assert central.rows() == [(1, "x")]
+    status = tailrace("sync", "status", laptop.file, "--json").json
+    assert [(entity["table"], entity["rows"]) for entity in status["entities"]] == [("todo", 1)]
+    assert set(status["entities"][0]["pending"].values()) <= {0}
+    assert len(status["nodes"]) == 1 and all(seen > 0 for seen in status["nodes"].values())
+    shown = tailrace("sync", "status", laptop.file).out
+    assert "todo (42): 1 rows" in shown and "ago" in shown
+
+
+def test_nodes_are_added_listed_and_removed(tailrace: Tailrace, tmp_path: Path, port: int) -> None:
+    central = Desk(tmp_path, "central", f"listen: 127.0.0.1:{port}")
+    laptop = Desk(tmp_path, "laptop", f'peers: [{{name: office, url: "http://127.0.0.1:{port}"}}]')
+    for desk in (central, laptop):
+        assert tailrace("sync", "install", desk.file).status == 0
+    with Process(central, "sync", "run", "central.yml") as serving:
+        wait_for(lambda: serving.says("reached at"), 60)
+        stranger = tailrace("sync", "run", laptop.file, "--once")
+        assert stranger.status == 2 and "sync.not_admitted" in stranger.err
+        proof = tailrace("sync", "node", "self", laptop.file).out.split()
+        assert laptop.ask("SELECT secret FROM DoorSelf")[0][0] not in " ".join(proof)
+        assert tailrace("sync", "node", "add", central.file, proof[0], "sesame").status == 2
+        assert tailrace("sync", "node", "add", central.file, *proof).status == 0
+        assert tailrace("sync", "run", laptop.file, "--once").status == 0
+    listed = tailrace("sync", "node", "list", central.file, "--json").json["nodes"]
+    assert [(node["node"], node["calls_us"], node["we_call"]) for node in listed] == [(proof[0], True, False)]
+    assert "it calls us" in tailrace("sync", "node", "list", central.file).out
+    assert "we call it" in tailrace("sync", "node", "list", laptop.file).out
+    assert tailrace("sync", "node", "remove", central.file, proof[0]).status == 2
+    assert tailrace("sync", "node", "remove", central.file, proof[0], "--yes").status == 0
+    assert tailrace("sync", "node", "remove", central.file, proof[0], "--yes").status == 2
+    assert tailrace("sync", "node", "list", central.file).out == "no other node is known\n"
+
+
+def test_quarantine_is_listed_and_released(tailrace: Tailrace, tmp_path: Path, port: int) -> None:
+    body = "SELECT RAISE(ABORT, 'no rights');"
+    entity = f'{{table: todo, table_id: 42, version: changed, receive: {{body: "{body}"}}}}'
+    central = Desk(tmp_path, "central", f"listen: 127.0.0.1:{port}\naccept: anyone", entity)
+    laptop = Desk(tmp_path, "laptop", f'peers: [{{name: office, url: "http://127.0.0.1:{port}"}}]')
+    for desk in (central, laptop):
+        assert tailrace("sync", "install", desk.file).status == 0
+    laptop.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
+    with Process(central, "sync", "run", "central.yml") as serving:
+        wait_for(lambda: serving.says("reached at"), 60)
+        assert tailrace("sync", "run", laptop.file, "--once", "--json").json["peers"]["office"]["refused"] == 1
+    for desk, why in ((central, "refused"), (laptop, "rejected")):
+        (kept,) = tailrace("sync", "quarantine", "list", desk.file, "--json").json["quarantine"]
+        assert (kept["why"], kept["table"], kept["key"], kept["row"]["what"]) == (why, "todo", [1], "x")
+        shown = tailrace("sync", "quarantine", "list", desk.file).out
+        assert why in shown and "no rights" in shown
+        assert f"in quarantine: 1 {why}" in tailrace("sync", "status", desk.file).out
+        assert tailrace("sync", "quarantine", "release", desk.file, kept["id"]).status == 2
+        assert tailrace("sync", "quarantine", "release", desk.file, kept["id"], "--yes").status == 0
+        assert tailrace("sync", "quarantine", "release", desk.file, kept["id"], "--yes").status == 2
+        assert tailrace("sync", "quarantine", "list", desk.file).out == "nothing is in quarantine\n"
+
+
+def test_nothing_to_run(tailrace: Tailrace, tmp_path: Path) -> None:
+    alone = Desk(tmp_path, "alone")
+    for options in ((), ("--once",)):
+        done = tailrace("sync", "run", alone.file, *options)
+        assert done.status == 2 and "names no peers" in done.err
+
+
+def test_a_node_serves_it_and_tells_of_its_peers(tailrace: Tailrace, tmp_path: Path, central: Desk, port: int) -> None:
+    served = Desk(tmp_path, "served", f'peers: [{{name: office, url: "http://127.0.0.1:{port}", enrol: "${{ENROL}}"}}]')
+    served.file.write_text(f"node: berlin\ndata: data\nlisten: 127.0.0.1:0\nfounder: true\n{served.file.read_text()}")
+    for desk in (central, served):
+        assert tailrace("sync", "install", desk.file).status == 0
+    with Process(central, "sync", "run", "central.yml") as serving, Process(served, "serve", "served.yml") as node:
+        wait_for(lambda: serving.says("reached at"), 60)
+        wait_for(lambda: node.says("calls office"), 60)
+        served.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
+        wait_for(lambda: central.rows() == [(1, "x")])
+        wait_for(lambda: "peer office: waiting, 0 rows fetched, 1 sent" in tailrace("node", "status", served.file).out)
+        assert tailrace("node", "status", served.file, "--json").json["sync"]["peers"][0]["name"] == "office"
+        assert node.end() == 0

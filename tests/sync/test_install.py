@@ -1,0 +1,250 @@
+"""Installing: again and again, after the table or its declaration has changed, and taking everything away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.errors import TailraceError
+from tailrace.sync import install
+from tailrace.sync.entity import Entity, Receive, Rule, Sql, VersionKind
+from tailrace.sync.store import WE_CALL, SyncStore
+from tests.sync import todo
+from tests.sync.conftest import Places
+from tests.sync.direct import sync
+from tests.sync.places import Place
+
+PEER = 4711
+OTHER_PEER = 4712
+_POSTGRES_OBJECTS = """
+SELECT 'class', relname::text, relkind::text FROM pg_class WHERE relnamespace = 'public'::regnamespace
+UNION ALL SELECT 'function', proname::text, prosrc FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+UNION ALL SELECT 'trigger', tgname::text, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal
+UNION ALL SELECT 'column', attname::text, atttypid::regtype::text FROM pg_attribute
+    WHERE attrelid = to_regclass('todo') AND attnum > 0
+ORDER BY 1, 2, 3"""
+
+
+def objects(place: Place) -> list[tuple[Any, ...]]:
+    """Everything that has a name."""
+    if place.is_postgres:
+        return place.ask(_POSTGRES_OBJECTS)
+    return place.ask("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%' ORDER BY 1, 2")
+
+
+def uninstall(place: Place, *entities: Entity) -> list[str]:
+    database = place.database()
+    return database.write(lambda link: install.uninstall(link, entities, database.dialect))
+
+
+def keys(store: SyncStore, node: int = PEER) -> list[Any]:
+    store.process_changes()
+    return [each.key[0] for each in store.pending_trackers(todo.TABLE_ID, node, None, 1000)]
+
+
+def test_installing_again_changes_nothing(place: Place) -> None:
+    store = todo.node(place)
+    store.meet(PEER, WE_CALL)
+    todo.put(place, 1, "milk")
+    store.process_changes()
+    before = objects(place), todo.trackers(place)
+    again = place.install(todo.todo())
+    assert (objects(place), todo.trackers(place)) == before
+    assert (again.node_id, again.secret) == (store.node_id, store.secret)
+
+
+def test_uninstalling_leaves_the_tables_as_they_were(place: Place) -> None:
+    place.run(
+        todo.CREATE,
+        "INSERT INTO todo VALUES (1, 5, 'milk', NULL)",
+        "CREATE TABLE other(id bigint PRIMARY KEY, c bigint)",
+    )
+    before = objects(place), place.ask("SELECT * FROM todo")
+    entities = (todo.todo(), Entity("other", 43, "c"))
+    place.install(*entities).meet(PEER, WE_CALL)
+    assert uninstall(place, entities[0]) == ["todo"]
+    SyncStore(place.database(), entities[1:])
+    assert uninstall(place, *entities) == ["other"]
+    assert (objects(place), place.ask("SELECT * FROM todo")) == before
+    assert uninstall(place, *entities) == []
+    place.run("UPDATE todo SET what = 'bread'", "DELETE FROM todo")
+
+
+def test_rows_that_were_there_are_sent_and_equal_ones_are_not(places: Places, dialect: str) -> None:
+    place, other = places(dialect), places(dialect)
+    rows = "INSERT INTO todo(id, changed, what) VALUES (1, 1000, 'same'), (2, {}, 'differs'), (3, NULL, 'no version')"
+    place.run(todo.CREATE, rows.format(2000))
+    other.run(todo.CREATE, rows.format(1999), "DELETE FROM todo WHERE id = 3")
+    one, two = place.install(todo.todo()), other.install(todo.todo())
+    progress = sync(two, one)
+    assert (progress.fetched, progress.sent) == (2, 0) or (progress.fetched, progress.sent, progress.older) == (2, 1, 1)
+    assert place.ask("SELECT * FROM todo ORDER BY id") == other.ask("SELECT * FROM todo ORDER BY id")
+    assert one.quarantined() == two.quarantined() == []
+
+
+def test_what_is_not_installed_cannot_be_opened(place: Place) -> None:
+    place.run(todo.CREATE)
+    with pytest.raises(TailraceError) as caught:
+        SyncStore(place.database(), [todo.todo()])
+    assert caught.value.code == "sync.not_installed"
+    place.install(todo.todo())
+    with pytest.raises(TailraceError) as caught:
+        SyncStore(place.database(), [todo.todo(conflict=Rule.CUSTOM)])
+    assert caught.value.code == "sync.not_installed" and "otherwise" in caught.value.what
+
+
+def test_what_somebody_removed_is_made_again(place: Place) -> None:
+    todo.node(place)
+    before = objects(place)
+    place.run("DROP TRIGGER door_42_noticed ON todo" if place.is_postgres else "DROP TRIGGER door_42_ins")
+    assert objects(place) != before
+    place.install(todo.todo())
+    assert objects(place) == before
+
+
+def test_a_new_column_travels_after_installing_again(places: Places, dialect: str) -> None:
+    place, other = places(dialect), places(dialect)
+    one, two = todo.node(place), todo.node(other)
+    todo.put(place, 1, "milk")
+    sync(two, one)
+    trackers = todo.trackers(place)
+    for each in (place, other):
+        each.run("ALTER TABLE todo ADD COLUMN color text DEFAULT 'white'")
+    with pytest.raises(TailraceError):
+        SyncStore(place.database(), [todo.todo()])
+    one, two = place.install(todo.todo()), other.install(todo.todo())
+    assert todo.trackers(place) == trackers
+    place.run("UPDATE todo SET color = 'red'")
+    sync(two, one)
+    assert other.ask("SELECT color FROM todo") == [("red",)]
+
+
+def test_a_table_that_grows_sooner_than_another(places: Places, dialect: str) -> None:
+    """Who does not know a column changes nothing in it, and gets its values with it; new rows get the default."""
+    place, other = places(dialect), places(dialect)
+    one, two = todo.node(place), todo.node(other)
+    todo.put(place, 1, "milk")
+    sync(two, one)
+    place.run("ALTER TABLE todo ADD COLUMN color text NOT NULL DEFAULT 'white'", "ALTER TABLE todo ADD COLUMN n bigint")
+    one = place.install(todo.todo())
+    place.run("UPDATE todo SET color = 'red', n = 5 WHERE id = 1")
+    sync(two, one)
+    todo.put(other, 1, "bread")
+    todo.put(other, 2, "new")
+    sync(two, one)
+    query = "SELECT id, what, color, n FROM todo ORDER BY id"
+    assert place.ask(query) == [(1, "bread", "red", 5), (2, "new", "white", None)]
+    other.run("ALTER TABLE todo ADD COLUMN color text NOT NULL DEFAULT 'white'")
+    two = other.install(todo.todo())
+    other.run("UPDATE todo SET what = 'edited before it has heard of the color' WHERE id = 2")
+    sync(two, one)
+    assert other.ask("SELECT id, what, color FROM todo ORDER BY id") == [
+        (1, "bread", "red"),
+        (2, "edited before it has heard of the color", "white"),
+    ]
+    assert one.quarantined() == two.quarantined() == []
+    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
+    versions = [each.ask("SELECT id, changed FROM todo ORDER BY id") for each in (place, other)]
+    assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize("declared", ["n bigint NOT NULL", "n text NOT NULL", "n boolean NOT NULL"])
+def test_a_column_that_must_have_a_value_gets_that_of_its_type(places: Places, dialect: str, declared: str) -> None:
+    place, other = places(dialect), places(dialect)
+    other.run(f"CREATE TABLE todo(id bigint PRIMARY KEY, changed bigint, what text, is_done boolean, {declared})")
+    one, two = todo.node(place), other.install(todo.todo())
+    todo.put(place, 1, "milk")
+    assert sync(two, one).refused == 0
+    (value,) = other.ask("SELECT n FROM todo")[0]
+    assert not value and value is not None
+
+
+def test_who_gets_what_is_asked_anew_when_its_rule_changes(place: Place) -> None:
+    store = todo.node(place, audience=Sql("todo.id < 10 AND :nodeId <> 4712"))
+    for node in (PEER, OTHER_PEER):
+        store.meet(node, WE_CALL)
+    for key in (1, 11):
+        todo.put(place, key, "milk")
+    assert (keys(store), keys(store, OTHER_PEER)) == ([1], [])
+    wider = place.install(todo.todo(audience=Sql("todo.id < 20")))
+    assert (keys(wider), keys(wider, OTHER_PEER)) == ([1, 11], [1, 11])
+    narrower = place.install(todo.todo(audience=Sql("todo.id > 10")))
+    assert (keys(narrower), keys(narrower, OTHER_PEER)) == ([11], [11])
+    todo.put(place, 1, "not for anybody")
+    assert keys(narrower) == [11]
+
+
+def test_another_rule_for_what_comes(places: Places, dialect: str) -> None:
+    place, other = places(dialect), places(dialect)
+    one, two = todo.node(place), todo.node(other)
+    todo.put(place, 1, "milk")
+    sync(two, one)
+    two = other.install(todo.todo(receive=Receive(condition=Sql("NEW.what <> 'beer'"))))
+    todo.put(place, 1, "beer")
+    todo.put(place, 2, "bread")
+    assert sync(two, one).refused == 1
+    assert todo.whats(other) == {1: "milk", 2: "bread"}
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
+    "no key": ("CREATE TABLE todo(id bigint, changed bigint)", {}),
+    "no unique index": ("CREATE TABLE todo(id bigint, changed bigint)", {"key": ("id",)}),
+    "no table": ("CREATE TABLE other(id bigint)", {}),
+    "no such version": ("CREATE TABLE todo(id bigint PRIMARY KEY)", {}),
+    "a version of text": ("CREATE TABLE todo(id bigint PRIMARY KEY, changed text)", {}),
+    "a hash of numbers": (
+        "CREATE TABLE todo(id bigint PRIMARY KEY, changed bigint)",
+        {"version_kind": VersionKind.HASH},
+    ),
+    "the version in the key": ("CREATE TABLE todo(id bigint, changed bigint, PRIMARY KEY (id, changed))", {}),
+    "five columns": (
+        "CREATE TABLE todo(a int, b int, c int, d int, e int, changed bigint, PRIMARY KEY (a, b, c, d, e))",
+        {},
+    ),
+    "a text as a generated key": ("CREATE TABLE todo(id text PRIMARY KEY, changed bigint)", {"generate_key": True}),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_tables_that_cannot_be_synced(place: Place, why: str) -> None:
+    create, more = REFUSED[why]
+    place.run(create)
+    before = objects(place)
+    with pytest.raises(TailraceError) as caught:
+        place.install(todo.todo(**more))
+    assert caught.value.code == "config.invalid"
+    assert objects(place) == before
+
+
+def test_what_cannot_be_changed_without_starting_over(place: Place) -> None:
+    place.run("CREATE TABLE todo(id bigint PRIMARY KEY, other bigint UNIQUE, changed bigint)")
+    place.run("CREATE TABLE another(id bigint PRIMARY KEY, changed bigint)")
+    place.install(todo.todo())
+    for entity in (todo.todo(key=("other",)), todo.todo(tracker="Otherwise"), Entity("another", 42, "changed")):
+        with pytest.raises(TailraceError) as caught:
+            place.install(entity)
+        assert caught.value.code == "config.invalid" and "uninstall" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "entities",
+    [
+        (todo.todo(), Entity("other", 42, "changed")),
+        (todo.todo(), Entity("TODO", 43, "changed")),
+        (todo.todo(), Entity("other", 43, "changed", tracker="todoreplicate")),
+        (todo.todo(), Entity("other", 43, "changed", receive=Receive(view="todo_receiveview"))),
+    ],
+)
+def test_entities_that_cannot_be_together(place: Place, entities: tuple[Entity, ...]) -> None:
+    with pytest.raises(TailraceError) as caught:
+        place.install(*entities)
+    assert caught.value.code == "config.invalid"
+
+
+def test_a_database_of_a_newer_program_is_left_alone(place: Place) -> None:
+    todo.node(place)
+    place.run("UPDATE DoorSelf SET format = 99")
+    with pytest.raises(TailraceError) as caught:
+        place.install(todo.todo())
+    assert caught.value.code == "sync.not_installed" and "newer" in caught.value.what

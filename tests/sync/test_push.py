@@ -1,0 +1,161 @@
+"""Changes are told at once to nodes that are connected."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+from tailrace.limits import SYNC_CHANNELS_PER_NODE_MAX
+from tailrace.sync.auth import KEPT_S
+from tailrace.sync.push import Processing
+from tests.sync.served import ALICE, BOB, MARK, TODO, Served, serve, served
+
+__all__ = ["serve", "served"]  # fixtures
+
+
+class Listener:
+    """What a connected node hears."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        self._lines = answer.iter_lines()
+
+    def next(self) -> tuple[str, str]:
+        """The next event; waits for it."""
+        kind = ""
+        for line in self._lines:
+            name, _, value = line.partition(": ")
+            if name == "event":
+                kind = value
+            elif name == "data":
+                return kind, value
+        return "end", ""
+
+
+@contextmanager
+def listening(served: Served, node: int = ALICE) -> Iterator[Listener]:
+    with served.client(node).stream("GET", "subscribe") as answer:
+        yield Listener(answer)
+
+
+def test_a_change_of_another_connection_is_told(served: Served) -> None:
+    with listening(served) as alice, listening(served, BOB) as bob:
+        for each in (alice, bob):
+            assert each.next() == ("INIT", str(served.store.node_id))
+        served.run("INSERT INTO todo(id, what, changed) VALUES (1, 'sweep', 1000)")
+        assert alice.next() == bob.next() == ("INVALIDATE", str(TODO))
+        served.run("INSERT INTO mark(person, place, changed) VALUES ('p', 1, 1000)")
+        assert alice.next() == bob.next() == ("INVALIDATE", str(MARK))
+
+
+def test_who_connects_hears_all_that_is_pending(served: Served) -> None:
+    served.run("INSERT INTO todo(id, what, changed) VALUES (1, 'sweep', 1000)")
+    served.run("INSERT INTO mark(person, place, changed) VALUES ('p', 1, 1000)")
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        assert alice.next() == ("INVALIDATE", f"{TODO},{MARK}")
+
+
+def test_who_has_asked_is_told_again(served: Served) -> None:
+    client = served.client()
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        for key in (1, 2, 3):
+            served.run(f"INSERT INTO todo(id, what, changed) VALUES ({key}, 'sweep', {key})")
+            assert alice.next() == ("INVALIDATE", str(TODO))
+            rows = client.get("pendingReplication?tableId=42").json()
+            assert [row["id"] for row in rows] == [key]
+            acks = [{"primaryKey": row["id"], "versionId": row["trkrVersionId"]} for row in rows]
+            assert client.put("markReplicateTrackersAsProcessed?tableId=42", json=acks).status_code == 204
+
+
+def test_a_row_of_one_node_is_told_to_the_others_only(served: Served) -> None:
+    with listening(served) as alice, listening(served, BOB) as bob:
+        assert alice.next()[0] == bob.next()[0] == "INIT"
+        row = {"id": 1, "what": "sweep", "changed": 1000}
+        assert served.client(ALICE).put("receive?tableId=42", json=[row]).status_code == 200
+        assert bob.next() == ("INVALIDATE", str(TODO))
+        served.run("INSERT INTO mark(person, place, changed) VALUES ('p', 1, 1000)")
+        assert alice.next() == ("INVALIDATE", str(MARK))
+
+
+def test_what_somebody_else_has_worked_off_is_told_too(served: Served) -> None:
+    """Another process that serves the same database, say."""
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        store = served.store
+        store.database.write(
+            lambda link: [
+                link.run("INSERT INTO todo(id, what, changed) VALUES (1, 'sweep', 1000)"),
+                link.run("DELETE FROM ChangeLog"),
+                link.run(f"INSERT INTO todoReplicate(trkrEntityPrimaryKey, trkrDestinationNode) VALUES (1, {ALICE})"),
+            ]
+        )
+        assert alice.next() == ("INVALIDATE", str(TODO))
+
+
+def test_one_node_has_so_many_connections_and_no_more(served: Served) -> None:
+    client = served.client()
+    for _ in range(3):  # those that end make room
+        asked = [client.build_request("GET", "subscribe") for _ in range(SYNC_CHANNELS_PER_NODE_MAX)]
+        answers = [client.send(each, stream=True) for each in asked]
+        assert {answer.status_code for answer in answers} == {200}
+        refused = client.get("subscribe")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "sync.busy")
+        assert "retry-after" in refused.headers
+        with listening(served, BOB) as bob:
+            assert bob.next()[0] == "INIT"
+        for answer in answers:
+            answer.close()
+        _wait_until_free(client)
+
+
+def _wait_until_free(client: httpx.Client) -> None:
+    """A server notices in its own time that connections are closed."""
+    while True:
+        with client.stream("GET", "subscribe") as answer:
+            if answer.status_code == 200:
+                return
+
+
+def test_a_server_that_ends_lets_go(served: Served) -> None:
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        ended = threading.Thread(target=served.server.stop)
+        ended.start()
+        assert alice.next()[0] == "end"
+        ended.join()
+    with pytest.raises(httpx.ConnectError):
+        served.client().get("node")
+
+
+def test_a_node_that_is_removed_hears_no_more(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.sync.push.HEARTBEAT_S", KEPT_S / 2)
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        served.store.forget(ALICE)
+        assert alice.next()[0] == "end"
+
+
+def test_those_who_ask_at_once_are_served_by_one_look(served: Served) -> None:
+    """All that was committed before somebody asks is seen, however many ask."""
+    processing = Processing(served.store)
+    seen: list[bool] = []
+
+    def ask(key: int) -> None:
+        served.run(f"INSERT INTO todo(id, what, changed) VALUES ({key}, 'sweep', {key})")
+        processing.catch_up()
+        found = served.store.pending_trackers(TODO, ALICE, None, 1000)
+        seen.append(any(tracker.key == (key,) for tracker in found))
+
+    threads = [threading.Thread(target=ask, args=(key,)) for key in range(1, 13)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [True] * 12
