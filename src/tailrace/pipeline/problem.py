@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
@@ -84,11 +84,24 @@ def validated(model: type[Model], value: Any, path: Path, base: str, problems: l
 def _problem(model: type[BaseModel], found: Mapping[str, Any], path: Path) -> Problem:
     kind, message = str(found["type"]), str(found["msg"])
     if kind == "extra_forbidden":
-        return unknown_key(path, offered(model) if len(found["loc"]) == 1 else [])
+        inner = _model_at(model, found["loc"][:-1])
+        return unknown_key(path, [] if inner is None else offered(inner))
     text = _TYPES.get(kind) or message.removeprefix("Value error, ").replace("Input should be", "should be")
     if kind == "value_error" and _is_secret(model, found["loc"]):
         text = text.partition(":")[0]  # what follows may quote it
     return Problem(path, text)
+
+
+def _model_at(annotation: Any, place: tuple[str | int, ...]) -> type[BaseModel] | None:
+    """The model whose keys stand at a place."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if not place:
+            return annotation
+        field = annotation.model_fields.get(str(place[0]))
+        return None if field is None else _model_at(field.annotation, place[1:])
+    inside = place[1:] if get_origin(annotation) in (tuple, list, dict) else place
+    found = (_model_at(each, inside) for each in get_args(annotation))
+    return next((each for each in found if each is not None), None)
 
 
 def _is_secret(model: type[BaseModel], place: tuple[str | int, ...]) -> bool:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from tailrace.deliver.delivery import Delivery
+from tailrace.deliver.retrying import Retrying
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.disk import Disk, disk_errors
@@ -102,16 +103,18 @@ def run(
     session: Callable[[], SparkSession] | None = None,
     not_before: threading.Event | None = None,
     retry_hint: str = "run the pipeline again",
+    is_attended: bool = False,
 ) -> Summary:
     """Run a pipeline until it ends or somebody asks for the end. Errors of single writers are in the summary.
 
-    With `not_before` being caught up does not count before that event.
+    With `not_before` being caught up does not count before that event. One that `is_attended` waits for its operator
+    when all writers have stopped, instead of ending.
     """
     watcher = watcher or Watcher()
     shutdown = shutdown or Shutdown()
     began = time.monotonic()
     config = LogConfig(segment_bytes=spec.segment_bytes, sync_every_s=spec.sync_every_s)
-    _make_parents(os.path.abspath(spec.log))
+    make_parents(os.path.abspath(spec.log))
     with ExitStack() as stack:
         log = stack.enter_context(CommitLog.open(spec.log, config))
         directory = os.path.join(log.directory, RUN_DIRECTORY)
@@ -119,7 +122,7 @@ def run(
             os.makedirs(directory, exist_ok=True)
         stack.enter_context(shutdown.listening(watcher.say, spec.shutdown_s))
         spark = session or _start(spec, directory, watcher, stack)
-        runner = _Runner(spec, until, log, spark, directory, watcher, shutdown, not_before, retry_hint)
+        runner = _Runner(spec, until, log, spark, directory, watcher, shutdown, not_before, retry_hint, is_attended)
         stack.callback(runner.close)
         if runner.open():
             runner.watch()
@@ -128,7 +131,7 @@ def run(
     return summary
 
 
-def _make_parents(path: str) -> None:
+def make_parents(path: str) -> None:
     """The directories above the log, as durable as the log itself (I1)."""
     missing = []
     while not os.path.isdir(path := os.path.dirname(path)):
@@ -159,8 +162,11 @@ class _Runner:
         shutdown: Shutdown,
         not_before: threading.Event | None,
         retry_hint: str,
+        is_attended: bool,
     ) -> None:
         self._until = until
+        self._directory = directory
+        self._is_attended = is_attended
         self._spark = spark
         self._not_before = not_before
         self._failures = Failures(log.directory)
@@ -189,9 +195,11 @@ class _Runner:
         ]
         self._running = Running(spec, log, capture, deliveries)
         self._reading = Turns(spark, READING, self._patiently("the source", capture), directory)
-        self._writing = [
-            Turns(spark, each.spec.name, self._patiently(each.spec.name, each), directory) for each in deliveries
-        ]
+        self._writing = [self._turns_of(each) for each in deliveries]
+
+    def _turns_of(self, delivery: Delivery) -> Turns:
+        name = delivery.spec.name
+        return Turns(self._spark, name, self._patiently(name, delivery), self._directory)
 
     def _patiently(self, called: str, worker: Capture | Delivery) -> Callable[[], bool]:
         """The turns of a part, with waiting where its end does not answer."""
@@ -213,6 +221,7 @@ class _Runner:
         for delivery in self._running.deliveries:
             with self._noting(delivery.spec.name):
                 delivery.open()
+            Retrying(self._log_directory, delivery.spec.name).take()  # it is what happens now
             self._say_where(delivery)
         with self._noting(READING):
             self._running.capture.open()
@@ -283,8 +292,31 @@ class _Runner:
                 with suppress(TailraceError):  # what is not recorded is repeated
                     delivery.close()  # so that it does not look alive, and an operator can move it
         self._note_failures()
+        self._retry()
         self._retain()
         self._watcher.look(self._running)
+
+    def _retry(self) -> None:
+        """Writers that have stopped go on when an operator says so."""
+        for place, (delivery, turns) in enumerate(zip(self._running.deliveries, self._writing, strict=True)):
+            name = delivery.spec.name
+            if turns.error is None or self._shutdown.asked.is_set() or not Retrying(self._log_directory, name).take():
+                continue
+            self._watcher.say(f"writer {name} goes on, as somebody wants it to")
+            turns.stop()
+            try:
+                delivery.open()
+            except TailraceError as error:
+                self._watcher.say(f"writer {name} cannot go on: {error}")
+                continue
+            self._failures.clear(name)
+            self._failed_now.discard(name)
+            self._writing[place] = self._running.streams[name] = self._turns_of(delivery)
+            self._writing[place].start()
+
+    @property
+    def _log_directory(self) -> str:
+        return self._running.log.directory
 
     @contextmanager
     def _noting(self, part: str) -> Iterator[None]:
@@ -328,7 +360,7 @@ class _Runner:
             self._watcher.say(f"removed offsets {fate.base} to {fate.end - 1} from the log; nobody needs them")
 
     def _is_over(self) -> bool:
-        if all(turns.ended.is_set() for turns in self._writing):
+        if all(turns.ended.is_set() for turns in self._writing) and not self._is_attended:
             return True  # there is nobody to read for
         if self._reading.ended.is_set():
             return True

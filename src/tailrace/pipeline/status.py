@@ -16,7 +16,7 @@ from tailrace.deliver.redelivery import OF_MESSAGES
 from tailrace.deliver.trouble import Trouble, TroubleFile
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers, State
-from tailrace.log.lag import Lag
+from tailrace.log.lag import Lag, lag_behind
 from tailrace.log.reader import LogReader
 from tailrace.log.stat import ConsumerStat, LogStat, stat
 from tailrace.pipeline.failures import Failure, Failures
@@ -126,10 +126,16 @@ class PipelineStatus:
 def status(spec: PipelineSpec) -> PipelineStatus:
     """Look at a pipeline's log; nothing is changed, and neither source nor destinations are touched."""
     try:
-        found = stat(spec.log)
+        return status_of(spec, stat(spec.log))
     except TailraceError as error:
         if error.code != "log.not_found":
             raise
+        return status_of(spec, None)
+
+
+def status_of(spec: PipelineSpec, found: LogStat | None) -> PipelineStatus:
+    """How a pipeline is, given its log as it was at one moment; None: it has none yet."""
+    if found is None:
         reader = ReaderStatus(spec.read.adaptor, spec.read.options.where(), None)
         return PipelineStatus(spec.name, None, None, None, reader, (), tuple(_new(write) for write in spec.writes))
     failures = Failures(spec.log).read()
@@ -176,8 +182,9 @@ def _new(write: WriteSpec, found: LogStat | None = None) -> WriterStatus:
 def _writer(write: WriteSpec, consumer: ConsumerStat, found: LogStat, failure: Failure | None) -> WriterStatus:
     invalidated = None
     trouble = None
+    consumers = Consumers(found.directory)
     if consumer.state != State.DAMAGED:
-        known = Consumers(found.directory).get(write.name)
+        known = consumers.get(write.name)
         invalidated = known.agreement.invalidated
         trouble = TroubleFile(found.directory, write.name).read()
         if trouble is not None and _is_over(trouble, consumer.position, known.positions.acknowledged):
@@ -187,14 +194,17 @@ def _writer(write: WriteSpec, consumer: ConsumerStat, found: LogStat, failure: F
     if consumer.state == State.INVALIDATED and invalidated is None:
         invalidated = "messages that it needs were removed from the log"
     singly = Acks(found.directory, write.name).take() if trouble is not None else None
+    position, lag = consumer.position, consumer.lag
+    if singly is not None and singly > position:
+        position, lag = singly, lag_behind(consumers.view, singly, time.time())
     dead = found.namespaces.get(dead_letter_namespace(write.name))
     return WriterStatus(
         name=write.name,
         adaptor=write.adaptor,
         where=write.options.where(),
         state=_state(consumer, trouble, failure, found.writer, write.on_error),
-        position=consumer.position if singly is None else max(consumer.position, singly),
-        lag=consumer.lag,
+        position=position,
+        lag=lag,
         seen_s_ago=max(0.0, time.time() - consumer.seen_s) if consumer.seen_s else None,
         trouble=trouble,
         failure=failure,
@@ -210,7 +220,7 @@ def _state(
         return WriterState(consumer.state)
     if trouble is not None:
         is_old = runs is not None and trouble.at_s < datetime.fromisoformat(runs.since).timestamp()
-        goes_on = is_old or on_error is not OnError.STOP
+        goes_on = is_old or on_error is not OnError.STOP or failure is None
         return WriterState.RETRYING if goes_on and consumer.in_use else WriterState.STOPPED
     if consumer.in_use:
         return WriterState.RUNNING

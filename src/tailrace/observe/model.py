@@ -1,0 +1,179 @@
+"""The status model: what runs, where it stands, how far behind it is, and what is wrong.
+
+Command line, page, JSON API and metrics all show this, in these words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from tailrace.errors import TailraceError
+from tailrace.log.lag import Lag
+
+
+class Kind(StrEnum):
+    """What a part is."""
+
+    READER = "reader"
+    WRITER = "writer"
+    CONSUMER = "consumer"
+    """Anybody else who reads the log under a name of its own."""
+    SOURCE = "source"
+    """A node that this one follows."""
+    PEER = "peer"
+    """A node that follows this one."""
+    REPLICA = "replica"
+    STORE = "store"
+    QUEUE = "queue"
+    """What one client sends to one site."""
+    RECEIVED = "received"
+    """What comes from one site for one client."""
+    SYNC = "sync"
+    """A node with which tables are synced."""
+
+
+class Health(StrEnum):
+    """How a part is, at a glance."""
+
+    GOOD = "good"
+    WAITING = "waiting"
+    """It does not run, or is not heard of, and nothing says that this is wrong."""
+    TROUBLED = "troubled"
+    """It goes on, but somebody should look."""
+    BAD = "bad"
+    """It does not go on until somebody helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """What is wrong, and its cure."""
+
+    code: str
+    what: str
+    cure: str = ""
+    age_s: float | None = None
+
+    @classmethod
+    def of(cls, error: TailraceError | Mapping[str, Any] | None, age_s: float | None = None) -> Wrong | None:
+        if error is None:
+            return None
+        told = error if isinstance(error, TailraceError) else TailraceError.decode(error)
+        return cls(told.code, told.what, told.hint, age_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Messages that a writer could not write."""
+
+    first: int
+    last: int
+    what: str
+    age_s: float
+    is_single: bool
+    """Whether the first is the very message at fault, which can be acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that runs."""
+
+    kind: Kind
+    name: str
+    where: str
+    state: str
+    health: Health
+    position: int | None = None
+    """The last offset up to which it has everything, -1 when it has nothing; None where there is no such thing."""
+    lag: Lag | None = None
+    """None: nobody knows."""
+    rate: float | None = None
+    """Messages a second, of the last samples; None before there are two."""
+    seen_s_ago: float | None = None
+    """The age of the last proof of life; None: there never was one."""
+    wrong: Wrong | None = None
+    stuck: Stuck | None = None
+    steps: tuple[str, ...] = ()
+    """The functions that messages go through on their way to it."""
+    more: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    """What else there is to know, by what it is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePart:
+    """A namespace of the log."""
+
+    name: str
+    messages: int
+    bytes: int
+    last: int
+    """The offset of its last message."""
+    phase: str | None = None
+    """How far its copy is, where a pipeline copies it."""
+    rows: int | None = None
+    rows_copied: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """A log, and for whom it is kept."""
+
+    directory: str
+    oldest: int
+    next_offset: int
+    messages: int
+    bytes: int
+    held_bytes: Mapping[str, int] = field(default_factory=dict)
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """A node of a topology."""
+
+    name: str
+    below: str | None
+    """From whom it copies; None at the top, and for those who are cut off."""
+    database: str
+    tier: int | None
+    state: str
+    health: Health
+    told: str
+    """How it is, in words."""
+    seen_s_ago: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything that one process does, at one moment."""
+
+    name: str
+    what: str
+    """`pipeline`, `node` or `replica`."""
+    at_s: float
+    """Seconds since 1970."""
+    is_running: bool
+    runs_as: str = ""
+    log: LogPart | None = None
+    namespaces: tuple[NamespacePart, ...] = ()
+    parts: tuple[Part, ...] = ()
+    tree: tuple[TreeNode, ...] = ()
+    wrong: tuple[Wrong, ...] = ()
+    """What concerns all of it."""
+
+    def of(self, *kinds: Kind) -> list[Part]:
+        return [part for part in self.parts if part.kind in kinds]
+
+    @property
+    def health(self) -> Health:
+        """As bad as its worst part."""
+        if self.wrong:
+            return Health.BAD
+        order = list(Health)
+        found = [part.health for part in self.parts] or [Health.WAITING]
+        worst = max(found, key=order.index)
+        if worst is Health.WAITING and Health.GOOD in found:
+            return Health.GOOD
+        return worst

@@ -1,0 +1,223 @@
+"""A node as the status model has it: by what it says of itself, and by its log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tailrace.log.lag import Lag
+from tailrace.observe.logs import LogLook, consumers_of, log_part, namespaces_of
+from tailrace.observe.model import Health, Kind, Overview, Part, TreeNode, Wrong
+from tailrace.relay.applier import State as SourceState
+from tailrace.relay.subscription import PREFIX
+from tailrace.topology.answers import Row
+from tailrace.topology.drawing import Told
+
+_GOOD_SOURCE = {SourceState.FOLLOW, SourceState.SYNC}
+_BAD_SOURCE = {SourceState.STOPPED}
+_SYNC = {"waiting": Health.GOOD, "syncing": Health.GOOD}
+_SYNC_FIGURES = {"rounds": "rounds", "rows fetched": "fetched", "rows sent": "sent", "rows refused": "refused"}
+_QUEUE_TROUBLED = 3
+"""So many failures in a row are more than a passing cut."""
+
+
+def overview_of_node(name: str, log_look: LogLook, told: Mapping[str, Any], tree: Sequence[Row] = ()) -> Overview:
+    """`told` is what the node last said (node/status.py), with whether it runs and how old that is."""
+    log = log_look.stat()
+    parts = [*_sources(told), *_peers(told), *_slow(told), *_store(told), *_queues(told), *_syncs(told)]
+    if log is not None:
+        peers = {consumer.name for consumer in log.consumers if consumer.name.startswith(PREFIX)}
+        parts += consumers_of(log, without=peers)
+    is_running = bool(told["is_running"])
+    return Overview(
+        name=name,
+        what="node",
+        at_s=time.time(),
+        is_running=is_running,
+        runs_as=f"node {told['node']} of cluster {told['cluster'] or 'none yet'}",
+        log=None if log is None else log_part(log),
+        namespaces=() if log is None else tuple(namespaces_of(log)),
+        parts=tuple(parts if is_running else map(_away, parts)),
+        tree=tuple(tree_of(tree)),
+        wrong=tuple(filter(None, map(Wrong.of, (told["queues"] or {}).get("outbox_errors", ())))),
+    )
+
+
+def overview_of_replica(name: str, log_look: LogLook, told: Mapping[str, Any]) -> Overview:
+    """The same for a replica, which copies a log."""
+    log = log_look.stat()
+    is_running = bool(told["is_running"])
+    part = _replica(told)
+    store = told["store"]
+    stores = []
+    if store is not None:
+        wrong = Wrong.of(store["error"])
+        health = Health.BAD if wrong is not None else Health.GOOD
+        more = {"may apply": store["allowed"], "waits": store["wait_s"], "ignored tables": len(store["ignored"] or ())}
+        stores.append(
+            Part(Kind.STORE, "store", "", "applies", health, position=store["applied"], wrong=wrong, more=more)
+        )
+    parts = [part, *_slow(told), *stores, *(consumers_of(log, without=()) if log is not None else ())]
+    return Overview(
+        name=name,
+        what="replica",
+        at_s=time.time(),
+        is_running=is_running,
+        runs_as=f"replica of {told['source'] or 'nobody yet'}",
+        log=None if log is None else log_part(log),
+        namespaces=() if log is None else tuple(namespaces_of(log)),
+        parts=tuple(parts if is_running else map(_away, parts)),
+        wrong=tuple(Wrong("topology.alarm", str(text)) for text in told["alarms"] or ()),
+    )
+
+
+def tree_of(rows: Sequence[Row]) -> Iterator[TreeNode]:
+    """The nodes of a topology, those at the top first."""
+    told = Told(rows)
+    known = {row.site for row in rows}
+    for row in sorted(rows, key=lambda row: (row.tier is None, row.tier or 0, row.site)):
+        health = Health.BAD if row.is_orphan else Health.WAITING if row.is_stopped else Health.GOOD
+        yield TreeNode(
+            str(row.site),
+            str(row.source) if row.source in known else None,
+            row.site.database,
+            row.tier,
+            "source" if row.is_source else str(row.state),
+            health,
+            told.of(row),
+            row.age_s,
+        )
+
+
+def _away(part: Part) -> Part:
+    """What was told by a node that does not run any more."""
+    state = f"not running, was {part.state}" if part.kind is not Kind.CONSUMER else part.state
+    return replace(part, state=state, health=Health.WAITING if part.health is Health.GOOD else part.health)
+
+
+def _sources(told: Mapping[str, Any]) -> Iterator[Part]:
+    for name, each in told["sources"].items():
+        state = SourceState(each["state"])
+        bad = Health.BAD if state in _BAD_SOURCE else Health.TROUBLED if each["error"] else Health.WAITING
+        lag = None
+        if each["behind"] is not None:
+            lag = Lag(each["behind"], each["behind_bytes"] or 0, each["behind_s"] or 0.0)
+        yield Part(
+            Kind.SOURCE,
+            name,
+            "",
+            str(state),
+            Health.GOOD if state in _GOOD_SOURCE else bad,
+            lag=lag,
+            seen_s_ago=each["age_s"],
+            wrong=Wrong.of(each["error"]),
+        )
+
+
+def _peers(told: Mapping[str, Any]) -> Iterator[Part]:
+    for each in told["peers"]:
+        wrong = None
+        if each["lost"] is not None:
+            wrong = Wrong("consumer.invalidated", each["lost"], "it takes a new snapshot when it comes back")
+        state = "follows" if each["is_following"] else "lost" if each["lost"] is not None else "away"
+        health = Health.BAD if wrong is not None else Health.GOOD if each["is_following"] else Health.WAITING
+        yield Part(
+            Kind.PEER,
+            each["node"],
+            "anonymous" if each["is_anonymous"] else "",
+            state,
+            health,
+            lag=Lag(each["behind"], each["behind_bytes"], each["behind_s"]),
+            seen_s_ago=each["age_s"],
+            wrong=wrong,
+        )
+
+
+def _slow(told: Mapping[str, Any]) -> Iterator[Part]:
+    """Those that copy from here and are not heard of."""
+    for name, age_s in told["slow"].items():
+        yield Part(Kind.REPLICA, name, "", "slow", Health.TROUBLED, seen_s_ago=age_s)
+
+
+def _store(told: Mapping[str, Any]) -> Iterator[Part]:
+    wrong = Wrong.of(told["store_error"])
+    read_only = told["read_only"]
+    if wrong is not None or read_only is not None:
+        state = "not served" if wrong is not None else f"read-only: {read_only}"
+        yield Part(Kind.STORE, "store", "", state, Health.BAD if wrong else Health.WAITING, wrong=wrong)
+
+
+def _queues(told: Mapping[str, Any]) -> Iterator[Part]:
+    queues = told["queues"]
+    if queues is None:
+        return
+    for each in queues["sessions"]:
+        wrong = Wrong.of(each["error"])
+        troubled = wrong is not None and each["failures"] >= _QUEUE_TROUBLED
+        health = Health.TROUBLED if troubled else Health.WAITING if wrong is not None else Health.GOOD
+        yield Part(
+            Kind.QUEUE,
+            f"{each['client']} → {each['sink']}",
+            "",
+            each["state"],
+            health,
+            each["position"],
+            Lag(each["remaining_entries"], each["remaining_bytes"], each["lag_s"]),
+            wrong=wrong,
+            more={"snapshot": each["snapshot"], "shed": each["shed"], "failures in a row": each["failures"]},
+        )
+    for each in queues["received"]:
+        staged = each["staged"]
+        state = "consistent" if each["is_consistent"] else "nothing came yet"
+        if staged is not None:
+            state = f"snapshot comes, {staged['messages']} messages so far"
+        where = f"{each['client']} ← {each['source']}"
+        yield Part(Kind.RECEIVED, where, each["queue"], state, Health.GOOD, each["position"])
+
+
+def _syncs(told: Mapping[str, Any]) -> Iterator[Part]:
+    """The node's own part in sync, and the nodes with which tables are synced."""
+    sync = told.get("sync")
+    if sync is None:
+        return
+    if (own := Wrong.of(sync["error"])) is not None:
+        yield Part(Kind.SYNC, f"node {sync['node']}", sync["url"] or "", "its database is away", Health.BAD, wrong=own)
+    for each in sync["peers"]:
+        wrong = Wrong.of(each["last_error"])
+        health = Health.TROUBLED if wrong is not None else _SYNC.get(each["state"], Health.WAITING)
+        if each["clock_warning"] is not None and wrong is None:
+            wrong = Wrong("sync.clock", each["clock_warning"], "set the clocks of both nodes by NTP")
+            health = Health.TROUBLED
+        heard_ms = each["last_success_ms"]
+        yield Part(
+            Kind.SYNC,
+            each["name"],
+            each["url"],
+            each["state"],
+            health,
+            seen_s_ago=None if heard_ms is None else max(0.0, time.time() - heard_ms / 1000),
+            wrong=wrong,
+            more={name: each[key] for name, key in _SYNC_FIGURES.items()},
+        )
+
+
+def _replica(told: Mapping[str, Any]) -> Part:
+    wrong = Wrong.of(told["error"])
+    behind = None
+    if told["source_offset"] is not None and told["next_offset"] is not None:
+        behind = Lag(max(0, told["source_offset"] - told["next_offset"]), told["behind_bytes"] or 0, 0.0)
+    health = Health.TROUBLED if wrong is not None else Health.GOOD if told["source"] else Health.WAITING
+    return Part(
+        Kind.REPLICA,
+        told["name"],
+        told["source"] or "no source",
+        told["state"],
+        health,
+        position=None if told["next_offset"] is None else told["next_offset"] - 1,
+        lag=behind,
+        seen_s_ago=told["heard_s"],
+        wrong=wrong,
+        more={"bytes copied": told["copied_bytes"], "bytes sent": told["sent_bytes"], "copies": told["copies"]},
+    )

@@ -1,0 +1,129 @@
+"""A pipeline as the status model has it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tailrace.log.lag import Lag
+from tailrace.observe.logs import LogLook, consumers_of, log_part, namespaces_of
+from tailrace.observe.model import Health, Kind, NamespacePart, Overview, Part, Stuck, Wrong
+from tailrace.pipeline.status import PipelineStatus, WriterState, WriterStatus, status_of
+from tailrace.source.bookmark import CONSUMER as CAPTURE
+
+if TYPE_CHECKING:
+    from tailrace.log.stat import LogStat
+    from tailrace.observe.slots import SlotGauge
+    from tailrace.pipeline.failures import Failure
+    from tailrace.pipeline.spec import PipelineSpec
+
+_HEALTH = {
+    WriterState.NEW: Health.WAITING,
+    WriterState.RUNNING: Health.GOOD,
+    WriterState.RETRYING: Health.TROUBLED,
+    WriterState.IDLE: Health.WAITING,
+}
+
+
+def overview_of_pipeline(
+    spec: PipelineSpec, slot: SlotGauge | None = None, log_look: LogLook | None = None
+) -> Overview:
+    """Look at a pipeline's log; nothing is changed. Only the gauge asks the source, and nobody waits for it."""
+    log = (log_look or LogLook(spec.log)).stat()
+    found = status_of(spec, log)
+    at_s = time.time()
+    steps = {write.name: tuple(type(function).__name__.lower() for function in write.through) for write in spec.writes}
+    writers = tuple(_writer(each, at_s, steps.get(each.name, ())) for each in found.writers)
+    others = () if log is None else tuple(consumers_of(log, without={each.name for each in found.writers}))
+    seen_s_ago = next((each.seen_s_ago for each in others if each.name == CAPTURE), None)
+    failure = _wrong(found.failure, at_s)
+    return Overview(
+        name=found.pipeline,
+        what="pipeline",
+        at_s=at_s,
+        is_running=found.running is not None,
+        runs_as="" if found.running is None else str(found.running),
+        log=None if log is None else log_part(log),
+        namespaces=() if log is None else tuple(_namespaces(found, log)),
+        parts=(_reader(found, at_s, seen_s_ago, None if slot is None else slot.read()), *writers, *others),
+        wrong=() if failure is None else (failure,),
+    )
+
+
+def look_at_pipeline(spec: PipelineSpec) -> Callable[[], Overview]:
+    """How to look, again and again."""
+    from tailrace.observe.slots import slot_gauge
+
+    return partial(overview_of_pipeline, spec, slot_gauge(spec), LogLook(spec.log))
+
+
+def _namespaces(found: PipelineStatus, log: LogStat) -> list[NamespacePart]:
+    phases = {each.namespace: each for each in found.namespaces}
+    known = {each.name: each for each in namespaces_of(log)}
+    for name in phases.keys() - known.keys():
+        known[name] = NamespacePart(name, 0, 0, -1)
+    return [
+        NamespacePart(
+            part.name,
+            part.messages,
+            part.bytes,
+            part.last,
+            phases[part.name].phase if part.name in phases else None,
+            phases[part.name].rows if part.name in phases else None,
+            phases[part.name].rows_copied if part.name in phases else None,
+        )
+        for part in sorted(known.values(), key=lambda part: part.name)
+    ]
+
+
+def _reader(found: PipelineStatus, at_s: float, seen_s_ago: float | None, slot_bytes: int | None) -> Part:
+    wrong = _wrong(found.reader.failure, at_s)
+    health = Health.BAD if wrong is not None else Health.GOOD if found.running else Health.WAITING
+    copied = sum(each.pieces_done for each in found.namespaces)
+    return Part(
+        Kind.READER,
+        found.reader.adaptor,
+        found.reader.where,
+        "failed" if wrong is not None else "running" if found.running else "not running",
+        health,
+        position=None if found.log is None else found.log.next_offset - 1,
+        seen_s_ago=seen_s_ago,
+        wrong=wrong,
+        more={
+            "tables": len(found.namespaces),
+            "pieces copied": copied,
+            "pieces": sum(each.pieces for each in found.namespaces),
+            "slot bytes": slot_bytes,
+        },
+    )
+
+
+def _writer(found: WriterStatus, at_s: float, steps: tuple[str, ...]) -> Part:
+    wrong = _wrong(found.failure, at_s)
+    if wrong is None and found.invalidated is not None:
+        wrong = Wrong("consumer.invalidated", found.invalidated, f"tailrace offset delete {found.name}, then run again")
+    stuck = None
+    if (trouble := found.trouble) is not None:
+        stuck = Stuck(
+            trouble.first, trouble.last, trouble.error, max(0.0, at_s - trouble.at_s), is_single=trouble.is_single
+        )
+    return Part(
+        Kind.WRITER,
+        found.name,
+        f"{found.adaptor} {found.where}",
+        str(found.state),
+        _HEALTH.get(found.state, Health.BAD),
+        found.position,
+        Lag(found.lag.messages, found.lag.bytes, found.lag.seconds),
+        seen_s_ago=found.seen_s_ago,
+        wrong=wrong,
+        stuck=stuck,
+        steps=steps,
+        more={"dead letters": found.dead_letters},
+    )
+
+
+def _wrong(failure: Failure | None, at_s: float) -> Wrong | None:
+    return None if failure is None else Wrong.of(failure.error, max(0.0, at_s - failure.at_s))

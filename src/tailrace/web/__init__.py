@@ -1,0 +1,1 @@
+"""The page: how everything is, in a browser, and the same as JSON and for Prometheus."""

@@ -1,0 +1,316 @@
+"""The application: pages, the JSON API, news for open pages, metrics, health."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tailrace.cli.report import report_object
+from tailrace.errors import Exit, TailraceError
+from tailrace.log import audit
+from tailrace.log.consumers import Consumers
+from tailrace.log.operator import Operator
+from tailrace.observe.metrics import CONTENT_TYPE, exposition
+from tailrace.observe.model import Kind, Part
+from tailrace.web import pages
+from tailrace.web.access import COOKIE, SESSION_S, Access
+from tailrace.web.browsing import Found, Wanted, browse, message_at, told
+from tailrace.web.live import Live
+
+FORM_BYTES_MAX: Final = 16 << 10
+BEAT_S: Final = 10.0
+AUDIT_LINES: Final = 200
+_OPEN: Final = {"/healthz", "/readyz", "/enter", "/static/style.css", "/static/icon.svg", "/static/live.js"}
+_STATIC: Final = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """What a page is about."""
+
+    live: Live
+    access: Access
+    log: str | None
+    """The log's directory, for the browser; None: there is none."""
+    retry: Callable[[str, str], None] | None = None
+    """Let a writer go on, given its name and a reason; None where there are no writers."""
+    is_encrypted: bool = False
+
+
+def application(panel: Panel) -> Starlette:
+    """Everything that is served."""
+    shown = _Shown(panel)
+    routes = [
+        Route("/", shown.now),
+        Route("/log", shown.log),
+        Route("/log/{offset:int}", shown.message),
+        Route("/audit", shown.audit),
+        Route("/stuck/{writer}", shown.stuck),
+        Route("/stuck/{writer}/{action}", shown.act, methods=["POST"]),
+        Route("/events", shown.events),
+        Route("/enter", shown.enter, methods=["POST"]),
+        Route("/leave", shown.leave, methods=["POST"]),
+        Route("/api/overview", shown.api_overview),
+        Route("/api/log", shown.api_log),
+        Route("/api/log/{offset:int}", shown.api_message),
+        Route("/api/audit", shown.api_audit),
+        Route("/metrics", shown.metrics),
+        Route("/healthz", shown.health),
+        Route("/readyz", shown.ready),
+        Route("/static/{name}", shown.static),
+    ]
+    guards = [Middleware(_Guard, access=panel.access)]
+    return Starlette(routes=routes, middleware=guards, exception_handlers={TailraceError: _failed})
+
+
+class _Guard:
+    """Lets in who may come in, and says so with the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                names = {name for name, _ in message["headers"]}
+                more = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in names)]
+            await send(message)
+
+        refusal = self._refusal(Request(scope))
+        await (refusal or self._app)(scope, receive, send_guarded)
+
+    def _refusal(self, request: Request) -> Response | None:
+        if not self._access.is_our_host(request):
+            return _error(400, "web.bad_host", "this page is not served under that name")
+        if request.method not in ("GET", "HEAD") and not self._access.is_from_ourselves(request):
+            return _error(403, "web.bad_origin", "that was sent by a page of somebody else")
+        if request.url.path in _OPEN or self._access.is_let_in(request):
+            return None
+        if self._access.is_exhausted(request):
+            return _error(429, "web.too_many_tries", "too many wrong tokens; try again in a minute")
+        if _wants_html(request):
+            return HTMLResponse(pages.login_page(), 401)
+        return _error(401, "web.no_token", "a token is needed: Authorization: Bearer …")
+
+
+class _Shown:
+    def __init__(self, panel: Panel) -> None:
+        self._panel = panel
+
+    async def now(self, _request: Request) -> Response:
+        overview, sections = await run_in_threadpool(self._panel.live.shown)
+        return HTMLResponse(pages.now_page(overview, sections))
+
+    async def log(self, request: Request) -> Response:
+        try:
+            wanted = Wanted.read(dict(request.query_params))
+            found = await run_in_threadpool(browse, self._log(), wanted)
+        except TailraceError as error:
+            return HTMLResponse(pages.log_page(Wanted(), Found([], None), error), _status_of(error))
+        return HTMLResponse(pages.log_page(wanted, found))
+
+    async def message(self, request: Request) -> Response:
+        entry = await run_in_threadpool(message_at, self._log(), request.path_params["offset"])
+        return HTMLResponse(pages.message_page(entry))
+
+    async def audit(self, _request: Request) -> Response:
+        return HTMLResponse(pages.audit_page(await run_in_threadpool(self._trail)))
+
+    async def stuck(self, request: Request) -> Response:
+        part = await run_in_threadpool(self._writer, request.path_params["writer"])
+        session = self._panel.access.session(request)
+        return HTMLResponse(pages.stuck_page(part, session.form if session is not None else ""))
+
+    async def act(self, request: Request) -> Response:
+        """Retry or acknowledge: by a form of our own page, or by a program with the token. Both must say that they are
+        sure, and why."""
+        said = await _form(request)
+        is_program = request.headers.get("authorization", "") != ""
+        if not is_program and not self._panel.access.is_form(request, said.get("form", "")):
+            raise TailraceError("web.bad_origin", "the form is not of this session", hint="open the page again")
+        if said.get("sure") != "yes" or not said.get("reason", "").strip():
+            what = "nothing was done: say that you are sure, and why"
+            raise TailraceError("input.invalid", what, hint="fill in the form: reason, and sure=yes")
+        await run_in_threadpool(self._do, request.path_params["writer"], request.path_params["action"], said)
+        if is_program:
+            return JSONResponse({"done": request.path_params["action"]})
+        return RedirectResponse("/", 303)
+
+    async def events(self, request: Request) -> Response:
+        return StreamingResponse(self._news(request), media_type="text/event-stream")
+
+    async def enter(self, request: Request) -> Response:
+        access = self._panel.access
+        if access.is_exhausted(request):
+            return HTMLResponse(pages.login_page("Too many wrong tokens; try again in a minute."), 429)
+        name = access.begin(request, (await _form(request)).get("token", ""))
+        if name is None:
+            return HTMLResponse(pages.login_page("That is not the token."), 401)
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(
+            COOKIE, name, max_age=int(SESSION_S), httponly=True, samesite="strict", secure=self._panel.is_encrypted
+        )
+        return answer
+
+    async def leave(self, request: Request) -> Response:
+        self._panel.access.end(request)
+        answer = RedirectResponse("/", 303)
+        answer.delete_cookie(COOKIE)
+        return answer
+
+    async def api_overview(self, _request: Request) -> Response:
+        overview = await run_in_threadpool(self._panel.live.overview)
+        return _json({**asdict(overview), "health": overview.health})
+
+    async def api_log(self, request: Request) -> Response:
+        found = await run_in_threadpool(browse, self._log(), Wanted.read(dict(request.query_params)))
+        return _json({"messages": [told(entry) for entry in found.entries], "next_offset": found.next_offset})
+
+    async def api_message(self, request: Request) -> Response:
+        return _json(told(await run_in_threadpool(message_at, self._log(), request.path_params["offset"])))
+
+    async def api_audit(self, _request: Request) -> Response:
+        return _json({"audit": await run_in_threadpool(self._trail)})
+
+    async def metrics(self, _request: Request) -> Response:
+        overview = await run_in_threadpool(self._panel.live.overview)
+        return Response(exposition(overview), media_type=CONTENT_TYPE)
+
+    async def health(self, _request: Request) -> Response:
+        """The process answers."""
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, _request: Request) -> Response:
+        """It also sees what it serves."""
+        is_well = self._panel.live.is_well
+        return JSONResponse({"status": "ok" if is_well else "not ready"}, 200 if is_well else 503)
+
+    async def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _STATIC:
+            return _error(404, "input.invalid", "there is no such file")
+        content = files("tailrace.web").joinpath("static", name).read_bytes()
+        return Response(content, media_type=_STATIC[name])
+
+    async def _news(self, request: Request) -> AsyncIterator[str]:
+        live = self._panel.live
+        live.opened()
+        try:
+            known, sent = 0, dict[str, str]()
+            while not live.is_stopping and not await request.is_disconnected():
+                number, found = await run_in_threadpool(live.changed, known, BEAT_S)
+                if number == known:
+                    yield ": still here\n\n"
+                    continue
+                known = number
+                news = {name: inner for name, inner in found.items() if sent.get(name) != inner}
+                sent = dict(found)
+                yield f"data: {json.dumps(news)}\n\n"
+        finally:
+            live.closed()
+
+    def _log(self) -> str:
+        if self._panel.log is None:
+            raise TailraceError("log.not_found", "there is no log here", hint="tailrace run, or tailrace serve")
+        return self._panel.log
+
+    def _trail(self) -> list[dict[str, Any]]:
+        return list(audit.read(self._log()))[-AUDIT_LINES:][::-1]
+
+    def _writer(self, name: str) -> Part:
+        for part in self._panel.live.overview().of(Kind.WRITER):
+            if part.name == name:
+                return part
+        raise TailraceError("consumer.unknown", f"there is no writer {name}", hint="look at the page again")
+
+    def _do(self, writer: str, action: str, said: dict[str, str]) -> None:
+        part = self._writer(writer)
+        retry = self._panel.retry
+        if retry is None or action not in ("retry", "acknowledge"):
+            raise TailraceError(
+                "input.invalid", f"{action} is nothing that can be done here", hint="retry, acknowledge"
+            )
+        reason = said["reason"].strip()
+        if action == "acknowledge":
+            stuck = part.stuck
+            if stuck is None or not stuck.is_single or said.get("offset") != str(stuck.first):
+                what = f"writer {writer} is not stuck at message {said.get('offset')} any more"
+                raise TailraceError("offset.direction", what, hint="look at the page again")
+            Operator(Consumers(self._log())).acknowledge(writer, stuck.first, reason=reason)
+        retry(writer, reason)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """A form's fields. Nothing longer than a form of ours is read."""
+    from urllib.parse import parse_qsl
+
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > FORM_BYTES_MAX:
+            raise TailraceError("web.too_large", "that is more than a form has", hint="say less")
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
+    except ValueError:
+        raise TailraceError("input.invalid", "that is no form", hint="send it as the page does") from None
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    if not isinstance(error, TailraceError):
+        raise error
+    if _wants_html(request) and not request.url.path.startswith("/api/"):
+        return HTMLResponse(pages.error_page(error), _status_of(error))
+    return JSONResponse({"error": report_object(error)}, _status_of(error))
+
+
+def _status_of(error: TailraceError) -> int:
+    special = {
+        "web.bad_origin": 403,
+        "web.too_large": 413,
+        "log.not_found": 404,
+        "log.past_end": 404,
+        "log.below_oldest": 404,
+        "consumer.unknown": 404,
+        "offset.direction": 409,
+        "consumer.locked": 409,
+    }
+    return special.get(error.code, 400 if error.exit_status is Exit.INPUT else 503)
+
+
+def _wants_html(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
+def _error(status: int, code: str, what: str) -> Response:
+    return JSONResponse({"error": {"code": code, "what": what}}, status)
+
+
+def _json(content: Any) -> Response:
+    return Response(json.dumps(content, default=str), media_type="application/json")

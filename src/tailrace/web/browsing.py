@@ -1,0 +1,165 @@
+"""Browsing the log: a page of messages by offset, namespace, time, origin or destination, and one message whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tailrace.errors import TailraceError
+from tailrace.log.reader import LogReader
+from tailrace.log.selection import Selection, exactly
+from tailrace.message import Entry, Message, Micros, Offset, moment
+
+MESSAGES_MAX: Final = 200
+LOOKED_S: Final = 2.0
+"""After so long a page ends, however little was found: the next one goes on from there."""
+STRETCH: Final = 50_000
+"""So many offsets are looked through before the time is looked at, whether anything is found in them or not."""
+SHOWN_LETTERS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages somebody wants to see."""
+
+    offset: int | None = None
+    namespace: str | None = None
+    since: datetime | None = None
+    origin: int | None = None
+    destination: str | None = None
+    limit: int = 50
+
+    @classmethod
+    def read(cls, said: dict[str, str]) -> Wanted:
+        """What a form says; what is left out is not minded. Raises `input.invalid`."""
+        unknown = said.keys() - {"offset", "namespace", "since", "origin", "destination", "limit"}
+        if unknown:
+            raise _invalid(f"nothing is known about {', '.join(sorted(unknown))}")
+        limit = _number(said, "limit")
+        return cls(
+            _number(said, "offset"),
+            said.get("namespace") or None,
+            _moment(said.get("since") or ""),
+            _number(said, "origin"),
+            said.get("destination") or None,
+            50 if limit is None else max(1, min(limit, MESSAGES_MAX)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of messages."""
+
+    entries: list[Entry]
+    next_offset: int | None
+    """Where the next page begins; None at the end of the log."""
+
+
+def browse(directory: str, wanted: Wanted) -> Found:
+    """The messages from a place on that are wanted."""
+    reader = LogReader(directory)
+    start = max(reader.oldest, wanted.offset or 0)
+    if wanted.since is not None:
+        start = max(start, reader.offset_at(Micros(int(wanted.since.timestamp() * 1_000_000))))
+    end = reader.next_offset
+    if start >= end:
+        return Found([], None)
+    namespace = None if wanted.namespace is None else exactly(wanted.namespace)
+    selection = Selection(namespace=namespace, destination=wanted.destination)
+    entries: list[Entry] = []
+    over_s = time.monotonic() + LOOKED_S
+    for place in range(start, end, STRETCH):
+        stretch_end = min(place + STRETCH, end)
+        for entry in reader.entries(Offset(place), Offset(stretch_end), selection):
+            if wanted.origin is None or entry.message.origin == wanted.origin:
+                entries.append(entry)
+            if len(entries) >= wanted.limit or time.monotonic() > over_s:
+                return Found(entries, entry.offset + 1 if entry.offset + 1 < end else None)
+        if time.monotonic() > over_s:
+            return Found(entries, stretch_end if stretch_end < end else None)
+    return Found(entries, None)
+
+
+def message_at(directory: str, offset: int) -> Entry:
+    """One message. Raises `log.below_oldest`, `log.past_end`, or `input.invalid` when it was compacted away."""
+    found = next(LogReader(directory).entries(Offset(offset), Offset(offset + 1)), None)
+    if found is None:
+        raise _invalid(f"message {offset} was compacted away")
+    return found
+
+
+def told(entry: Entry) -> dict[str, Any]:
+    """A message as plain JSON."""
+    message = entry.message
+    return {
+        "offset": entry.offset,
+        "at": moment(message.timestamp).isoformat(),
+        "namespace": message.namespace,
+        "op": str(message.op.name).lower(),
+        "origin": str(message.origin),
+        "lsn": str(message.lsn),
+        "tx": message.tx,
+        "destinations": list(message.destinations or ()),
+        "data": _plain(message.data),
+        "before": _plain(message.before),
+    }
+
+
+def differences(message: Message) -> Iterator[tuple[str, str | None, str | None]]:
+    """By field: what it was and what it is; None where there was no such field."""
+    before = message.before if isinstance(message.before, dict) else {}
+    data = message.data if isinstance(message.data, dict) else {}
+    for name in {**before, **data}:
+        yield (
+            name,
+            shown(before[name]) if name in before else None,
+            shown(data[name]) if name in data else None,
+        )
+
+
+def shown(value: Any) -> str:
+    """A value for people."""
+    text = value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False)
+    return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}… ({len(text):,} letters)"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return {"$binary": value.hex()}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return str(value)
+
+
+def _number(said: dict[str, str], name: str) -> int | None:
+    text = said.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 20:
+        raise _invalid(f"{name}: {text[:40]!r} is no number")
+    return int(text)
+
+
+def _moment(text: str) -> datetime | None:
+    if not text.strip():
+        return None
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise _invalid(f"since: {text[:40]!r} is no time such as 2026-11-18T12:00:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _invalid(what: str) -> TailraceError:
+    return TailraceError("input.invalid", what, hint="correct what is asked for")

@@ -1,0 +1,230 @@
+"""Nodes and replicas as the status model has them, by what they say of themselves."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tailrace.errors import TailraceError
+from tailrace.log.commitlog import CommitLog
+from tailrace.log.consumers import Consumers
+from tailrace.message import Message, Op, now
+from tailrace.observe.logs import LogLook
+from tailrace.observe.model import Health, Kind, Overview, Part
+from tailrace.observe.nodes import overview_of_node, overview_of_replica, tree_of
+from tailrace.topology.answers import Confirmed, Offer
+from tailrace.topology.member import Report
+from tests.topology.clock import Clock
+from tests.topology.places import ROOT, site
+from tests.topology.test_registry import in_memory
+
+ERROR = TailraceError("relay.unreachable", "no route", hint="look at the network").encode()
+SOURCE = {"state": "follow", "error": None, "behind": 3, "behind_bytes": 300, "behind_s": 1.5, "age_s": 0.1}
+PEER = {
+    "node": "77",
+    "is_following": True,
+    "behind": 5,
+    "behind_bytes": 500,
+    "behind_s": 2.5,
+    "age_s": 0.2,
+    "lost": None,
+    "is_anonymous": False,
+}
+SYNC_PEER = {
+    "name": "hq",
+    "url": "http://127.0.0.1:1",
+    "state": "waiting",
+    "node": "9",
+    "rounds": 4,
+    "fetched": 10,
+    "sent": 20,
+    "refused": 1,
+    "older": 2,
+    "last_success_ms": 0,
+    "last_error": None,
+    "clock_ahead_ms": 1,
+    "clock_warning": None,
+}
+SESSION = {
+    "client": "shop",
+    "sink": "office",
+    "state": "follow",
+    "position": 8,
+    "remaining_entries": 2,
+    "remaining_bytes": 20,
+    "lag_s": 0.5,
+    "snapshot": None,
+    "shed": 0,
+    "failures": 0,
+    "error": None,
+}
+
+
+def node(directory: Path, **said: Any) -> Overview:
+    told = {
+        "is_running": True,
+        "age_s": 0.5,
+        "node": "1",
+        "cluster": "c",
+        "sources": {},
+        "peers": [],
+        "slow": {},
+        "store_error": None,
+        "read_only": None,
+        "queues": None,
+        **said,
+    }
+    return overview_of_node("berlin", LogLook(str(directory / "log")), told)
+
+
+def only(overview: Overview, kind: Kind) -> Part:
+    (found,) = overview.of(kind)
+    return found
+
+
+def test_without_a_log(tmp_path: Path) -> None:
+    found = node(tmp_path)
+    assert (found.what, found.log, found.parts) == ("node", None, ())
+
+
+@pytest.mark.parametrize(
+    ("said", "health"),
+    [
+        ({}, Health.GOOD),
+        ({"state": "stopped", "error": ERROR}, Health.BAD),
+        ({"state": "connect", "error": ERROR}, Health.TROUBLED),
+        ({"state": "connect"}, Health.WAITING),
+    ],
+)
+def test_sources(tmp_path: Path, said: dict[str, Any], health: Health) -> None:
+    found = only(node(tmp_path, sources={"paris": {**SOURCE, **said}}), Kind.SOURCE)
+    assert (found.name, found.health) == ("paris", health)
+    assert found.lag is not None
+    assert (found.lag.messages, found.lag.bytes, found.lag.seconds) == (3, 300, 1.5)
+    if "error" in said:
+        assert found.wrong is not None
+        assert found.wrong.cure == "look at the network"
+
+
+def test_a_source_of_which_nothing_is_known(tmp_path: Path) -> None:
+    said = {**SOURCE, "state": "connect", "behind": None, "behind_bytes": None, "behind_s": None, "age_s": None}
+    found = only(node(tmp_path, sources={"paris": said}), Kind.SOURCE)
+    assert (found.lag, found.seen_s_ago) == (None, None)
+
+
+def test_peers(tmp_path: Path) -> None:
+    lost = {**PEER, "node": "78", "is_following": False, "lost": "past its cap"}
+    away = {**PEER, "node": "79", "is_following": False}
+    found = node(tmp_path, peers=[PEER, lost, away], slow={"copy": 12.0})
+    assert [(each.state, each.health) for each in found.of(Kind.PEER)] == [
+        ("follows", Health.GOOD),
+        ("lost", Health.BAD),
+        ("away", Health.WAITING),
+    ]
+    gone = found.of(Kind.PEER)[1].wrong
+    assert gone is not None
+    assert gone.code == "consumer.invalidated"
+    slow = only(found, Kind.REPLICA)
+    assert (slow.state, slow.seen_s_ago, slow.health) == ("slow", 12.0, Health.TROUBLED)
+
+
+def test_the_consumers_of_peers_are_told_once(tmp_path: Path) -> None:
+    with CommitLog.open(tmp_path / "log") as log:
+        log.append_messages([Message(Op.INSERT, now(), "t", {"id": 1})])
+    Consumers(tmp_path / "log").register("relay-77")
+    Consumers(tmp_path / "log").register("lake")
+    assert [part.name for part in node(tmp_path, peers=[PEER]).of(Kind.CONSUMER)] == ["lake"]
+
+
+def test_queues(tmp_path: Path) -> None:
+    failing = {**SESSION, "sink": "plant", "error": ERROR, "failures": 5}
+    received = {"client": "shop", "source": "plant", "queue": "q", "position": 4, "staged": None, "is_consistent": True}
+    staged = {**received, "source": "yard", "staged": {"request": 1, "messages": 12}, "is_consistent": False}
+    queues = {"sessions": [SESSION, failing], "received": [received, staged], "outbox_errors": [ERROR]}
+    found = node(tmp_path, queues=queues)
+    assert [(each.name, each.health) for each in found.of(Kind.QUEUE)] == [
+        ("shop → office", Health.GOOD),
+        ("shop → plant", Health.TROUBLED),
+    ]
+    assert found.of(Kind.QUEUE)[0].lag is not None
+    assert [each.state for each in found.of(Kind.RECEIVED)] == ["consistent", "snapshot comes, 12 messages so far"]
+    assert [wrong.code for wrong in found.wrong] == ["relay.unreachable"]
+    assert found.health is Health.BAD
+
+
+def test_sync(tmp_path: Path) -> None:
+    heard = {**SYNC_PEER, "last_success_ms": int(time.time() * 1000) - 5000}
+    offline = {**SYNC_PEER, "name": "depot", "state": "offline", "last_success_ms": None, "last_error": ERROR}
+    skewed = {**heard, "name": "skewed", "clock_warning": "its clock is 5 s ahead"}
+    found = node(tmp_path, sync={"node": "3", "url": None, "error": None, "peers": [heard, offline, skewed]})
+    assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)] == [
+        ("hq", "waiting", Health.GOOD),
+        ("depot", "offline", Health.TROUBLED),
+        ("skewed", "waiting", Health.TROUBLED),
+    ]
+    seen_s = found.of(Kind.SYNC)[0].seen_s_ago
+    assert seen_s is not None
+    assert seen_s >= 5
+    assert found.of(Kind.SYNC)[0].more["rows sent"] == 20
+    away = node(tmp_path, sync={"node": "3", "url": None, "error": ERROR, "peers": []})
+    assert only(away, Kind.SYNC).health is Health.BAD
+
+
+def test_one_that_does_not_run_any_more(tmp_path: Path) -> None:
+    found = node(tmp_path, is_running=False, sources={"paris": SOURCE}, peers=[{**PEER, "lost": "past its cap"}])
+    assert only(found, Kind.SOURCE).state == "not running, was follow"
+    assert only(found, Kind.SOURCE).health is Health.WAITING
+    assert only(found, Kind.PEER).health is Health.BAD, "what was wrong still is"
+
+
+def test_a_store(tmp_path: Path) -> None:
+    assert node(tmp_path).of(Kind.STORE) == []
+    assert only(node(tmp_path, store_error=ERROR), Kind.STORE).health is Health.BAD
+    assert only(node(tmp_path, read_only="not in sync"), Kind.STORE).state == "read-only: not in sync"
+
+
+def test_a_replica(tmp_path: Path) -> None:
+    told = {
+        "is_running": True,
+        "name": "copy",
+        "source": "root",
+        "state": "copy",
+        "error": None,
+        "next_offset": 90,
+        "source_offset": 100,
+        "behind_bytes": 1000,
+        "heard_s": 0.3,
+        "copied_bytes": 5,
+        "sent_bytes": 6,
+        "copies": 2,
+        "slow": {"below": 9.0},
+        "alarms": ["it has another log"],
+        "store": {"error": None, "allowed": True, "wait_s": None, "ignored": ["t"], "applied": 80},
+    }
+    found = overview_of_replica("copy", LogLook(str(tmp_path / "log")), told)
+    ours, slow = found.of(Kind.REPLICA)
+    assert ours.lag is not None
+    assert (ours.position, ours.lag.messages, ours.lag.bytes, ours.health) == (89, 10, 1000, Health.GOOD)
+    assert (slow.name, slow.health) == ("below", Health.TROUBLED)
+    assert only(found, Kind.STORE).position == 80
+    assert [wrong.what for wrong in found.wrong] == ["it has another log"]
+
+
+def test_the_tree_of_a_registry() -> None:
+    clock = Clock()
+    registry = in_memory(clock)
+    registry.set_tunable("physrep_fanout", "1")
+    for number in (1, 2):
+        offer = registry.register_replicant(site(number), Report())
+        assert isinstance(offer, Offer)
+        assert isinstance(registry.update_registry(site(number), offer.reserved), Confirmed)
+    nodes = list(tree_of(registry.topology()))
+    assert [(each.name, each.below, each.tier) for each in nodes] == [
+        (str(ROOT), None, 0),
+        (str(site(1)), str(ROOT), 1),
+        (str(site(2)), str(site(1)), 2),
+    ]
+    assert all(each.health is Health.GOOD for each in nodes)

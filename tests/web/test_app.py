@@ -1,0 +1,352 @@
+"""The page and its API over real HTTP."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from html.parser import HTMLParser
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tailrace.deliver.retrying import Retrying
+from tailrace.log import audit
+from tailrace.log.consumers import Consumers
+from tailrace.pipeline.spec import PipelineSpec
+from tailrace.web import browsing
+from tailrace.web.serving import HttpServer
+from tests.web.shops import HOSTILE, TOKEN, browser, make_shop, program, served
+
+CLOSED = (
+    "/",
+    "/log",
+    "/log/4",
+    "/audit",
+    "/stuck/office",
+    "/events",
+    "/api/overview",
+    "/api/log",
+    "/api/log/4",
+    "/api/audit",
+    "/metrics",
+)
+OPEN = ("/healthz", "/readyz", "/static/style.css", "/static/live.js", "/static/icon.svg")
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> PipelineSpec:
+    return make_shop(tmp_path)
+
+
+@pytest.fixture
+def server(spec: PipelineSpec) -> Iterator[HttpServer]:
+    with served(spec) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: HttpServer) -> Iterator[httpx.Client]:
+    with program(server) as client:
+        yield client
+
+
+@pytest.fixture
+def page(server: HttpServer) -> Iterator[httpx.Client]:
+    with closing(browser(server)) as client:
+        yield client
+
+
+class TestAccess:
+    @pytest.mark.parametrize("header", [{}, {"authorization": "Bearer wrong"}, {"cookie": "tailrace_session=guess"}])
+    def test_nothing_is_shown_without_the_token(self, server: HttpServer, header: dict[str, str]) -> None:
+        for path in CLOSED:
+            answer = httpx.get(f"{server.url}{path}", headers=header, trust_env=False)
+            assert answer.status_code in (401, 429), path  # ten wrong ones are enough
+            assert "office" not in answer.text
+
+    def test_what_says_nothing_is_open(self, server: HttpServer) -> None:
+        for path in OPEN:
+            assert httpx.get(f"{server.url}{path}", trust_env=False).status_code in (200, 503), path
+
+    def test_every_route_is_one_of_these(self) -> None:
+        from tailrace.web.access import Access
+        from tailrace.web.app import Panel, application
+        from tailrace.web.live import Live
+
+        panel = Panel(Live(lambda: pytest.fail("nobody looks")), Access(TOKEN, frozenset()), None)
+        known = {getattr(route, "path", "") for route in application(panel).routes}
+        named = {
+            "/stuck/{writer}/{action}",
+            "/enter",
+            "/leave",
+            "/static/{name}",
+            "/log/{offset:int}",
+            "/api/log/{offset:int}",
+            "/stuck/{writer}",
+        }
+        assert known == {*CLOSED, *OPEN, *named} - {"/log/4", "/api/log/4", "/stuck/office", *OPEN[2:]}
+
+    def test_a_name_that_is_not_ours_is_refused(self, server: HttpServer, client: httpx.Client) -> None:
+        assert client.get("/", headers={"host": "evil.example"}).status_code == 400
+
+    def test_a_page_of_others_cannot_change_anything(self, page: httpx.Client, spec: PipelineSpec) -> None:
+        said = {"sure": "yes", "reason": "x", "form": _form(page.get("/stuck/office").text)}
+        answer = page.post("/stuck/office/retry", data=said, headers={"origin": "http://evil.example"})
+        assert answer.status_code == 403
+        assert not Retrying(spec.log, "office").take()
+
+    def test_a_form_of_another_session_is_refused(self, page: httpx.Client, spec: PipelineSpec) -> None:
+        answer = page.post("/stuck/office/retry", data={"sure": "yes", "reason": "x", "form": "other"})
+        assert answer.status_code == 403
+        assert not Retrying(spec.log, "office").take()
+
+    def test_guessing_ends_soon(self, server: HttpServer) -> None:
+        answers = [
+            httpx.post(f"{server.url}/enter", data={"token": f"guess {number}"}, trust_env=False).status_code
+            for number in range(12)
+        ]
+        assert answers[:10] == [401] * 10
+        assert answers[10:] == [429] * 2
+        assert httpx.post(f"{server.url}/enter", data={"token": TOKEN}, trust_env=False).status_code == 429
+
+    def test_one_who_guesses_locks_nobody_else_out(self, server: HttpServer) -> None:
+        elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=server.url, transport=elsewhere) as guesser:
+            while guesser.get("/metrics", headers={"authorization": "Bearer guess"}).status_code != 429:
+                pass
+            assert guesser.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"}).status_code == 429
+        with program(server) as client:
+            assert client.get("/metrics").status_code == 200
+
+    def test_leaving_ends_the_session(self, page: httpx.Client) -> None:
+        assert page.get("/").status_code == 200
+        page.post("/leave")
+        assert page.get("/").status_code == 401
+
+    def test_no_script_but_our_own(self, page: httpx.Client) -> None:
+        for path in ("/", "/log", "/log/4", "/audit", "/stuck/office"):
+            answer = page.get(path)
+            policy = answer.headers["content-security-policy"]
+            assert "script-src 'self'" in policy
+            assert "unsafe" not in policy
+            assert not re.search(r"<script(?! src=\"/static/)", answer.text)
+            assert " style=" not in answer.text
+            assert not re.search(r"\son\w+=", re.sub(r"&[a-z0-9#]+;", "", _tags(answer.text)))
+
+    def test_a_huge_form_is_not_read(self, server: HttpServer) -> None:
+        answer = httpx.post(f"{server.url}/enter", content=b"token=" + b"x" * 100_000, trust_env=False)
+        assert answer.status_code == 413
+
+
+class TestPage:
+    def test_says_what_runs_and_what_is_wrong(self, page: httpx.Client) -> None:
+        text = page.get("/").text
+        assert "pipeline shop" in text
+        assert "writer office could not write message 4" in text
+        assert "8 behind" in text
+        assert "omit" in text
+
+    def test_hostile_names_are_text(self, page: httpx.Client) -> None:
+        for path in ("/", "/log", "/log/11"):
+            text = page.get(path).text
+            assert '<script>"' not in text
+            assert "main.&lt;script&gt;" in text
+        assert "<b onclick" not in page.get("/log/11").text
+        assert "<i>" not in page.get("/log/11").text
+
+    def test_what_changed_is_marked(self, page: httpx.Client) -> None:
+        text = page.get("/log/9").text
+        assert "<del><code>old</code></del>" in text
+        assert "<ins><code>new</code></ins>" in text
+
+    def test_a_message_that_is_not_there(self, page: httpx.Client) -> None:
+        answer = page.get("/log/99")
+        assert answer.status_code == 404
+        assert "log.past_end" in answer.text
+
+    def test_the_browser_filters(self, client: httpx.Client) -> None:
+        def offsets(**query: object) -> list[int]:
+            found = client.get("/api/log", params={key: str(value) for key, value in query.items()}).json()
+            return [message["offset"] for message in found["messages"]]
+
+        assert offsets() == list(range(12))
+        assert offsets(offset=5, limit=2) == [5, 6]
+        assert offsets(namespace=HOSTILE) == [10, 11]
+        assert offsets(origin=1) == [1, 3, 5, 7]
+        assert offsets(destination="<i>") == [11]
+        assert offsets(since="2999-01-01T00:00:00Z") == []
+        assert offsets(since="2020-01-01T00:00:00Z") == list(range(12))
+
+    def test_pages_of_the_browser_join(self, client: httpx.Client) -> None:
+        first = client.get("/api/log", params={"limit": "7"}).json()
+        second = client.get("/api/log", params={"limit": "7", "offset": str(first["next_offset"])}).json()
+        assert [message["offset"] for message in first["messages"] + second["messages"]] == list(range(12))
+        assert second["next_offset"] is None
+
+    def test_looking_for_what_is_not_there_has_an_end(
+        self, spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also where nothing is found the page ends in time, and says where the next one begins."""
+        monkeypatch.setattr(browsing, "STRETCH", 5)
+        monkeypatch.setattr(browsing, "LOOKED_S", -1.0)
+        found = browsing.browse(spec.log, browsing.Wanted(namespace="nobody"))
+        assert (found.entries, found.next_offset) == ([], 5)
+        assert browsing.browse(spec.log, browsing.Wanted(namespace="nobody", offset=10)).next_offset is None
+
+    @pytest.mark.parametrize(
+        "query", [{"offset": "x"}, {"offset": "-1"}, {"since": "yesterday"}, {"origin": "9" * 50}, {"nonsense": "1"}]
+    )
+    def test_nonsense_is_refused(self, client: httpx.Client, query: dict[str, str]) -> None:
+        answer = client.get("/api/log", params=query)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "input.invalid"
+
+
+def test_open_pages_end_with_the_server(spec: PipelineSpec) -> None:
+    lines: list[str] = []
+    is_open = threading.Event()
+
+    def listen(client: httpx.Client) -> None:
+        with suppress(httpx.HTTPError), client.stream("GET", "/events", timeout=60) as answer:
+            for line in answer.iter_lines():
+                lines.append(line)
+                is_open.set()
+
+    with ExitStack() as clients:
+        with served(spec) as server:
+            client = clients.enter_context(program(server))
+            listening = threading.Thread(target=listen, args=(client,))
+            listening.start()
+            assert is_open.wait(60)
+        listening.join(60)
+        assert not listening.is_alive()
+    assert lines.count(": still here") < 5
+
+
+class TestActions:
+    def test_acknowledging_by_the_form(self, page: httpx.Client, spec: PipelineSpec) -> None:
+        said = {"sure": "yes", "reason": "a test order", "offset": "4", "form": _form(page.get("/stuck/office").text)}
+        assert page.post("/stuck/office/acknowledge", data=said).status_code == 303
+        assert Consumers(spec.log).get("office").positions.covers("main.orders", 4)
+        assert Retrying(spec.log, "office").take()
+        trail = [(line["action"], line["consumer"], line["reason"]) for line in audit.read(spec.log)]
+        assert trail == [("ack", "office", "a test order"), ("retry", "office", "a test order")]
+        assert "a test order" in page.get("/audit").text
+
+    @pytest.mark.parametrize("missing", ["sure", "reason"])
+    def test_nothing_is_done_without_a_word(self, client: httpx.Client, spec: PipelineSpec, missing: str) -> None:
+        said = {"sure": "yes", "reason": "why", "offset": "4"}
+        del said[missing]
+        assert client.post("/stuck/office/acknowledge", data=said).status_code == 400
+        assert list(audit.read(spec.log)) == []
+
+    def test_only_the_message_at_fault_can_be_acknowledged(self, client: httpx.Client, spec: PipelineSpec) -> None:
+        said = {"sure": "yes", "reason": "why", "offset": "5"}
+        assert client.post("/stuck/office/acknowledge", data=said).status_code == 409
+        assert list(audit.read(spec.log)) == []
+
+    def test_nothing_is_changed_by_looking(self, client: httpx.Client) -> None:
+        assert client.get("/stuck/office/retry").status_code == 405
+
+    def test_unknown_writers_and_actions(self, client: httpx.Client) -> None:
+        said = {"sure": "yes", "reason": "why"}
+        assert client.post("/stuck/nobody/retry", data=said).status_code == 404
+        assert client.post("/stuck/office/delete", data=said).status_code == 400
+
+
+class TestNumbers:
+    def test_page_api_metrics_and_status_agree(
+        self, page: httpx.Client, client: httpx.Client, spec: PipelineSpec, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        import json
+
+        from tailrace.cli.status import status
+
+        status(str(Path(spec.log).parent / "shop.yml"), as_json=True)
+        told = json.loads(capsys.readouterr().out)
+        overview = client.get("/api/overview").json()
+        metrics = _metrics(client.get("/metrics").text)
+        shown = _rows(page.get("/").text)
+        assert overview["log"]["next_offset"] == told["log"]["next_offset"] == metrics["tailrace_log_next_offset"] == 12
+        for writer in told["writers"]:
+            name = writer["name"]
+            part = next(each for each in overview["parts"] if each["name"] == name)
+            label = f'{{kind="writer",name="{name}"}}'
+            assert part["state"] == writer["state"] == shown[name][2].partition("dead")[0].strip()
+            assert part["position"] == writer["position"] == metrics[f"tailrace_position{label}"] == int(shown[name][3])
+            lag = writer["lag"]["messages"]
+            assert part["lag"]["messages"] == lag == metrics[f"tailrace_lag_messages{label}"] == int(shown[name][4])
+            assert part["lag"]["bytes"] == writer["lag"]["bytes"] == metrics[f"tailrace_lag_bytes{label}"]
+
+    def test_ready_when_the_log_can_be_seen(self, server: HttpServer) -> None:
+        import time
+
+        over_s = time.monotonic() + 30
+        while httpx.get(f"{server.url}/readyz", trust_env=False).status_code != 200:
+            assert time.monotonic() < over_s
+
+
+def _form(text: str) -> str:
+    found = re.search(r'name="form" value="([^"]+)"', text)
+    assert found is not None
+    return found[1]
+
+
+def _tags(text: str) -> str:
+    return " ".join(re.findall(r"<[^>]*>", text))
+
+
+def _metrics(text: str) -> dict[str, float]:
+    lines = [line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+class _Cells(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+def _rows(text: str) -> dict[str, list[str]]:
+    """By the name of a part: the cells of its row."""
+    parser = _Cells()
+    parser.feed(text)
+    found = {}
+    for row in parser.rows:
+        if len(row) == 10:
+            name = next((each for each in ("lake", "office") if row[0].startswith(each)), row[0])
+            found[name] = row
+    return found
+
+
+class TestTree:
+    def test_branches_fold_and_trouble_is_seen(self) -> None:
+        from tailrace.observe.history import History
+        from tailrace.observe.model import Health, Overview, TreeNode
+        from tailrace.web.sections import sections
+
+        def shown(*nodes: TreeNode) -> str:
+            return sections(Overview("n", "node", 0.0, True, tree=nodes), History())["tree"]
+
+        def node(name: str, below: str | None, tier: int, health: Health = Health.GOOD) -> TreeNode:
+            return TreeNode(name, below, "shop", tier, "Active", health, "")
+
+        chain = [node(str(number), str(number - 1) if number else None, number) for number in range(1000)]
+        text = shown(*chain)  # as deep as can be
+        assert text.count("<strong>") == 1000
+        assert text.count("<details open>") == 2
+        bad = shown(*chain[:5], node("bad", "4", 5, Health.BAD))
+        assert bad.count("<details open>") == 3
