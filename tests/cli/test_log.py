@@ -205,12 +205,15 @@ def test_tail_prints_what_is_appended_meanwhile(shop: Path) -> None:
     ) as tail:
         assert tail.stdout is not None
         assert tail.stderr is not None
-        assert "from offset 10" in tail.stderr.readline()
-        with CommitLog.open(shop) as log:
-            log.append_messages([Message(Op.INSERT, Micros(0), "shop.orders", {"id": "new"})])
-        assert '"id":"new"' in tail.stdout.readline()
-        tail.send_signal(signal.SIGINT)
-        assert tail.wait(timeout=30) == 130
+        try:
+            assert "from offset 10" in tail.stderr.readline()
+            with CommitLog.open(shop) as log:
+                log.append_messages([Message(Op.INSERT, Micros(0), "shop.orders", {"id": "new"})])
+            assert '"id":"new"' in tail.stdout.readline()
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(timeout=120) == 130
+        finally:
+            tail.kill()  # one that does not end would be waited for, and spoil the tests that follow
 
 
 def test_tail_ends_when_idle(tailrace: Tailrace, shop: Path) -> None:

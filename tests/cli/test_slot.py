@@ -10,10 +10,12 @@ import pytest
 
 from tailrace.log.commitlog import CommitLog
 from tailrace.message import now
+from tailrace.observe.slots import slot_gauge
 from tailrace.pipeline.load import load
 from tailrace.source.bookmark import bookmark
 from tailrace.source.phase import Progress
 from tests.cli.conftest import Tailrace
+from tests.relay.nodes import wait_for
 from tests.servers.postgres import PASSWORD, PostgresServer
 
 
@@ -93,3 +95,19 @@ def test_doctor_says_that_a_slot_is_gone(shop: str, server: PostgresServer, tail
     (check,) = [check for check in sick.json["checks"] if check["what"] == what]
     assert "slot tailrace_shop is gone" in check["found"]
     assert "slot drop" in check["cure"]
+
+
+def test_the_status_model_knows_what_a_slot_keeps(shop: str, server: PostgresServer) -> None:
+    make_slot(shop)
+    gauge = slot_gauge(load(shop))
+    assert gauge is not None
+    wait_for(lambda: gauge.read() is not None)
+    assert (gauge.read() or -1) >= 0
+
+
+def test_where_there_is_no_slot_there_is_no_gauge(tmp_path: Path, server: PostgresServer) -> None:
+    file = tmp_path / "shop.yml"
+    reads = (f"postgres: {{url: '{server.url()}', changes: triggers}}", "sqlite: {path: shop.db}")
+    for read in reads:
+        file.write_text(f"pipeline: shop\nread: {{{read}}}\nwrite: {{sqlite: {{path: copy.db}}}}\n")
+        assert slot_gauge(load(str(file))) is None

@@ -202,6 +202,7 @@ def test_a_failed_range_stays_until_all_of_it_is_delivered(tailrace: Tailrace, l
 
 
 def test_what_failed_in_an_earlier_run_is_tried_again(tailrace: Tailrace, log: None) -> None:
+    Path("log/run").mkdir()
     for name in ("all", "orders"):
         TroubleFile("log", name).write(Trouble(5, 9, "no such table", time.time() - 60))
     consumers = Consumers("log")
@@ -209,8 +210,11 @@ def test_what_failed_in_an_earlier_run_is_tried_again(tailrace: Tailrace, log: N
         assert [each["state"] for each in statuses(tailrace)[1:]] == ["retrying", "retrying"]
         for name in ("all", "orders"):
             TroubleFile("log", name).write(Trouble(5, 9, "no such table", time.time() + 1))
+            Failures("log").note(name, TailraceError("destination.refused", "no such table"))
         # the second one puts aside what it cannot write, and goes on
         assert [each["state"] for each in statuses(tailrace)[1:]] == ["stopped", "retrying"]
+        Failures("log").clear("all")  # an operator has let it go on
+        assert statuses(tailrace)[1]["state"] == "retrying"
 
 
 def test_a_writer_that_cannot_go_on(tailrace: Tailrace, log: None) -> None:

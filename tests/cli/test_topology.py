@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
+from tailrace.log.commitlog import CommitLog
 from tailrace.topology.tunables import TUNABLES
 from tests.cli.conftest import Tailrace
 
@@ -36,3 +41,20 @@ def test_what_cannot_be_simulated(tailrace: Tailrace) -> None:
     outcome = tailrace("topology", "simulate", "--nodes", 100, "--settle", "0s")
     assert outcome.status == 2
     assert "input.invalid" in outcome.err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "http://127.0.0.1:4700", "me@127.0.0.1:4700", ""])
+@pytest.mark.parametrize("command", [["topology", "show", "--registry"], ["replica", "--data", "copy", "--from"]])
+def test_addresses_that_are_none(
+    tailrace: Tailrace, monkeypatch: pytest.MonkeyPatch, command: list[str], address: str
+) -> None:
+    monkeypatch.setenv("TAILRACE_TOKEN", "a-token-0123")
+    outcome = tailrace(*command, address)
+    assert (outcome.status, "input.invalid" in outcome.err) == (2, True), outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_a_log_that_is_no_copy_is_not_promoted(tailrace: Tailrace, tmp_path: Path) -> None:
+    CommitLog.open(tmp_path / "log").close()
+    outcome = tailrace("replica", "promote", tmp_path)
+    assert (outcome.status, "can be written already" in outcome.err) == (2, True), outcome.err

@@ -1,13 +1,9 @@
-"""Other processes that work on a log, and tell what a crash may leave of it each time that changes.
-
-They come from a server that has everything loaded already, so that one costs milliseconds and not a second.
-"""
+"""Other processes that work on a log, and tell what a crash may leave of it each time that changes."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import multiprocessing
 import os
 import random
 import signal
@@ -25,22 +21,20 @@ from tailrace.log.watch import LOOK_EVERY_S, Watch
 from tests.crash.ledger import Expected, Seen, seen_at
 from tests.crash.recording import Deed, small_pieces
 from tests.crash.workload import Work
+from tests.forked import FORKED
 
 DEADLINE_S: Final = 60.0
 _SET_PTRACER: Final = 0x59616D61
 _ANYBODY: Final = -1
-
-_SERVER: Final = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["pandas", "pyarrow.compute", "tests.crash.children"])
 
 
 class Child:
     """A process that runs a function with a connection to us. Leaving the context kills it if it is still there."""
 
     def __init__(self, function: Callable[..., None], *arguments: object) -> None:
-        ours, theirs = _SERVER.Pipe()
+        ours, theirs = FORKED.Pipe()
         self._connection: Connection[Any, Any] = ours
-        self._process = _SERVER.Process(target=_run, args=(theirs, function, arguments), daemon=True)
+        self._process = FORKED.Process(target=_run, args=(theirs, function, arguments), daemon=True)
         self._process.start()
         theirs.close()
 

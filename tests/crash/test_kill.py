@@ -30,7 +30,7 @@ from tests.crash.recording import SEGMENT_BYTES, small_pieces
 pytestmark = pytest.mark.crash
 
 CONFIG: Final = LogConfig(segment_bytes=SEGMENT_BYTES)
-KILLS: Final = 50
+KILLS: Final = 20
 LONG_KILLS: Final = 500
 NOTES_MAX: Final = 40
 """A writer is killed after at most so many things it said: each is an attempt, or an acknowledgement."""

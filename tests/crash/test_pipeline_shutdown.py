@@ -72,7 +72,9 @@ def test_one_signal_drains(shop: Path) -> None:
         assert [row[0] for row in rows(shop / destination)] == captured
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long), (signal.SIGINT, 130)]
+)
 def test_a_second_signal_stops_at_once(shop: Path, number: signal.Signals, status: int) -> None:
     with RunProcess(shop, "run", "shop.yml") as process:
         process.wait_for("waiting for changes")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.crash
 
 LIVES: Final = 8
 """How many lives of each kind are looked at; each has some three hundred moments at which power can be cut."""
-EXAMPLES: Final = 300
+EXAMPLES: Final = 100
 LONG_LIVES: Final = 100
 LONG_EXAMPLES: Final = 4_000
 
@@ -89,7 +89,7 @@ def test_nothing_acknowledged_is_lost_in_many_lives(
     cut_power(place, kind, seed, moment, chance)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(
     kind=st.sampled_from(list(KINDS)),
     seed=st.integers(0, LIVES - 1),
@@ -114,7 +114,7 @@ def test_the_head_file_is_not_needed(
             check(os.path.join(root, LOG), expected, config=life.config, disk=HastyDisk())
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 @given(kind=st.sampled_from(list(KINDS)), seed=st.integers(0, LIVES - 1), moment=moments, again=moments, chance=chances)
 def test_power_is_cut_again_during_recovery(
     place: Path, kind: str, seed: int, moment: float, again: float, chance: random.Random

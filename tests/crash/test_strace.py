@@ -47,8 +47,9 @@ CALLS: Final = {
     "lengths": ("ftruncate",),
     "opens": ("openat",),
 }
-EVERY: Final = {"opens": 15}
-"""Of these only one in so many is tried, but for the long test: most of them only read."""
+EVERY: Final = {"opens": 45, "lengths": 1}
+"""Of the moments of a kind only one in so many is tried, but for the long tests: most opens only read."""
+EVERY_ELSE: Final = 3
 WRITES: Final = "pwritev,pwritev2"
 MOMENTS_MET: Final = 0.8
 
@@ -136,20 +137,23 @@ def die_at(tmp_path: Path, moments: list[tuple[str, int]]) -> None:
 
 @pytest.mark.parametrize("kind", CALLS)
 def test_killed_at_a_call(tmp_path: Path, counts: Counter[str], kind: str) -> None:
-    die_at(tmp_path, moments(counts, CALLS[kind], EVERY.get(kind, 1)))
+    die_at(tmp_path, moments(counts, CALLS[kind], EVERY.get(kind, EVERY_ELSE)))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_killed_at_any_open(tmp_path: Path, counts: Counter[str]) -> None:
-    die_at(tmp_path, moments(counts, CALLS["opens"]))
+@pytest.mark.parametrize("kind", CALLS)
+def test_killed_at_any_call(tmp_path: Path, counts: Counter[str], kind: str) -> None:
+    die_at(tmp_path, moments(counts, CALLS[kind]))
 
 
+@pytest.mark.parametrize("every", [EVERY_ELSE, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("call", ["fdatasync", "fsync"])
-def test_a_failed_sync_is_the_end(tmp_path: Path, counts: Counter[str], call: str) -> None:
+def test_a_failed_sync_is_the_end(tmp_path: Path, counts: Counter[str], call: str, every: int) -> None:
     """It is reported, nothing is acknowledged after it, the file is not synced again, and nothing is lost (I7)."""
     failures = 0
-    for _, number in moments(counts, [call]):
+    tried = moments(counts, [call], every)
+    for _, number in tried:
         root = tmp_path / f"{call}{number}"
         story, status, trace = live(
             root, "-e", "trace=fdatasync,fsync,close", "-e", f"inject={call}:error=EIO:when={number}"
@@ -167,7 +171,7 @@ def test_a_failed_sync_is_the_end(tmp_path: Path, counts: Counter[str], call: st
             assert [refusal.code for refusal in others] == ["log.failed"], f"it went on: {trace[failed]}"
         assert not synced_again(trace[failed:]), f"synced again after {trace[failed]}"
         check_and_remove(root, story)
-    assert failures >= counts[call] * MOMENTS_MET
+    assert failures >= len(tried) * MOMENTS_MET
 
 
 def synced_again(trace: list[str]) -> bool:
@@ -182,10 +186,10 @@ def synced_again(trace: list[str]) -> bool:
     return False
 
 
-@pytest.mark.parametrize("part", [0, 1])
-def test_no_space_at_a_write(tmp_path: Path, counts: Counter[str], part: int) -> None:
+@pytest.mark.parametrize("every", [EVERY_ELSE, pytest.param(1, marks=pytest.mark.long)])
+def test_no_space_at_a_write(tmp_path: Path, counts: Counter[str], every: int) -> None:
     """It is reported as a full disk, and doing the same once more succeeds; nothing is there twice."""
-    for call, number in moments(counts, WRITES.split(","))[part::2]:
+    for call, number in moments(counts, WRITES.split(","), every):
         root = tmp_path / f"{call}{number}"
         inject = f"inject={call}:error=ENOSPC:when={number}"
         story, status, _ = live(

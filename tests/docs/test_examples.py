@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sqlite3
 import subprocess
@@ -15,6 +16,10 @@ import pytest
 from tailrace.pipeline.load import load
 from tailrace.topology.form import ReplicaSpec
 from tailrace.topology.load import load_any
+from tests.adaptor.postgres.conftest import database, postgres
+from tests.servers.postgres import PASSWORD
+
+__all__ = ["database", "postgres"]  # fixtures
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(EXAMPLES.glob("*.yml"))
@@ -59,6 +64,37 @@ def test_nodes_load(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = load_any(str(file))
     assert isinstance(spec, ReplicaSpec) or spec.store is not None
     assert "sesame82" not in repr(spec)
+
+
+@pytest.mark.parametrize("central", ["sqlite", "postgres"])
+def test_laptops_and_a_central_database(central: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    command = [sys.executable, str(EXAMPLES / "sync" / "two_laptops.py")]
+    password = ""
+    if central == "postgres":
+        address: str = request.getfixturevalue("database")
+        password = PASSWORD
+        command.append(address.replace(f":{PASSWORD}@", "@"))
+    environment = {**os.environ, "PGPASSWORD": password}
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True, env=environment)
+    last = "[x] mend the fence, [ ] call grandma"
+    assert f"anna: {last}" in done.stdout
+    assert f"ben: {last}" in done.stdout
+    assert "sync.unreachable" in done.stdout
+    assert done.stdout.endswith("All three have the same.\n")
+
+
+def test_the_to_do_list_is_short_and_keeps_what_it_is_told(tmp_path: Path) -> None:
+    program = EXAMPLES / "sync" / "todo.py"
+    assert len(program.read_text().splitlines()) <= 60
+
+    def todo(*words: str) -> str:
+        command = [sys.executable, str(program), str(tmp_path / "anna.db"), *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    todo("add", "buy milk")
+    todo("add", "call grandma")
+    assert todo("done", "buy milk") == "[x] buy milk\n[ ] call grandma\n"
+    assert todo("remove", "buy milk") == todo() == "[ ] call grandma\n"
 
 
 def test_all_are_listed() -> None:

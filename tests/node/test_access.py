@@ -14,6 +14,7 @@ import pytest
 from tests.cli.conftest import Tailrace, tailrace
 from tests.node.test_serve import SECRET, NodeProcess, free_ports, node_file
 from tests.relay.nodes import wait_for
+from tests.servers import certificate as certificates
 
 __all__ = ["tailrace"]  # a fixture
 
@@ -152,3 +153,24 @@ def test_who_is_no_operator(stack: ExitStack, tmp_path: Path, tailrace: Tailrace
     other.write_text(said.replace(OPERATOR, '"${TOKEN}"'))  # a peer's token is none of an operator's
     refused = tailrace("node", "promote", other)
     assert (refused.status, "only operators may ask this" in refused.err) == (2, True)
+
+
+def test_only_the_node_itself_hears_the_operator(stack: ExitStack, tmp_path: Path, tailrace: Tailrace) -> None:
+    """The certificate is for the name under which others reach the node, and the operator calls it on this machine."""
+    if why := certificates.missing():
+        pytest.skip(why)
+    (port,) = free_ports(1)
+    own, another = (stack.enter_context(certificates.certificate("192.0.2.7")) for _ in range(2))
+    more = {"founder": "true", "operator": OPERATOR, "synchronous": "{acks: 0}"}
+    tls = f"{{certificate: {own.path}, key: {own.key}, clients: {own.path}}}"
+    a = stack.enter_context(NodeProcess(tmp_path, "a", node_file("a", port, {}, **more, tls=tls)))
+    wait_for((tmp_path / "a" / "status.json").exists, 60)
+    assert "leads since term 1" in tailrace("node", "promote", a.file).out
+    other = tmp_path / "other.yml"
+    tls = f"{{certificate: {another.path}, key: {another.key}}}"
+    other.write_text(node_file("a", port, {}, **more, tls=tls))
+    refused = tailrace("node", "promote", other)
+    assert (refused.status, "the certificate does not fit" in refused.err) == (3, True), refused.err
+    assert "with the certificate that its file names now" in refused.err
+    other.write_text(other.read_text().replace(str(another.key), str(own.key)))
+    assert "cannot be used with its key" in tailrace("node", "promote", other).err

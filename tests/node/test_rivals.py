@@ -191,7 +191,7 @@ def test_what_lost_can_be_brought_back(make_shops: MakeShops) -> None:
     assert a.rows("SELECT id FROM t WHERE word = 'x'") == [({3: 4, 4: 3}[stays],)]
 
 
-@pytest.mark.parametrize("seed", [1, 7, 2026])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in (7, 2026))])
 def test_all_end_with_the_same_rows_in_whichever_order_they_hear(make_shops: MakeShops, seed: int) -> None:
     shops = make_shops(Policy.LAST_WRITE, 3)
     chance = random.Random(seed)

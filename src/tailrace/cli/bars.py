@@ -13,12 +13,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tailrace.cli.lines import summary_lines
+from tailrace.cli.report import report_lines
 from tailrace.cli.show import printable
 from tailrace.source.phase import Phase
 from tailrace.units import show_seconds
 
 if TYPE_CHECKING:
     from tailrace.cli.sight import NamespaceSight, Sight, WriterSight
+    from tailrace.errors import TailraceError
     from tailrace.pipeline.run import Summary
 
 NAMESPACES_MAX: Final = 12
@@ -34,9 +36,13 @@ class Bars:
         self._console = Console(file=stream)
         self._live: Live | None = None
 
-    def tell(self, line: str) -> None:
-        style = "red" if line.startswith("error ") else ""
+    def tell(self, line: str, level: str = "info", part: str = "run") -> None:
+        style = "red" if level == "error" and line.startswith("error ") else ""
         self._console.print(Text(line, style=style), highlight=False, soft_wrap=True)
+
+    def fail(self, error: TailraceError, part: str) -> None:
+        for line in report_lines(error):
+            self.tell(printable(line), "error", part)
 
     def show(self, sight: Sight) -> None:
         if self._live is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, TextIO
 
+from tailrace.cli.report import report_lines
 from tailrace.cli.show import printable
 from tailrace.source.phase import Phase
 from tailrace.units import show_seconds
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tailrace.cli.sight import NamespaceSight, Sight, WriterSight
+    from tailrace.errors import TailraceError
     from tailrace.pipeline.run import Summary
 
 LINE_EVERY_S: Final = 10.0
@@ -28,13 +30,17 @@ class Lines:
         self._phases: dict[str, Phase] = {}
         self._has_waited = False
 
-    def tell(self, line: str) -> None:
+    def tell(self, line: str, level: str = "info", part: str = "run") -> None:
         print(line, file=self._stream, flush=True)
+
+    def fail(self, error: TailraceError, part: str) -> None:
+        for line in report_lines(error):
+            self.tell(printable(line), "error", part)
 
     def show(self, sight: Sight) -> None:
         for each in sight.namespaces:
             if self._phases.get(each.namespace) is Phase.COPY and each.phase is not Phase.COPY:
-                self._tell_news(each.namespace, namespace_line(each))
+                self._tell_news(f"namespace {each.namespace}", namespace_line(each))
             self._phases[each.namespace] = each.phase
         is_time = time.monotonic() - self._shown_s >= LINE_EVERY_S
         if is_time:
@@ -55,14 +61,14 @@ class Lines:
 
     def _tell_all(self, sight: Sight) -> None:
         for each in sight.namespaces:
-            self._tell_news(each.namespace, namespace_line(each))
+            self._tell_news(f"namespace {each.namespace}", namespace_line(each))
         for writer in sight.writers:
             self._tell_news(f"writer {writer.name}", writer_line(writer))
 
     def _tell_news(self, part: str, line: str) -> None:
         if self._last.get(part) != line:
             self._last[part] = line
-            self.tell(line)
+            self.tell(line, part=part)
 
 
 def namespace_line(each: NamespaceSight) -> str:

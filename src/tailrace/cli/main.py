@@ -28,11 +28,14 @@ from tailrace.cli import (
     serve,
     slot,
     status,
+    sync,
+    top,
     topology,
     uninstall,
     verify,
 )
 from tailrace.cli import run as run_command
+from tailrace.cli.jsonlog import error_line, is_wanted, log_line
 from tailrace.cli.report import report_lines, report_object
 from tailrace.errors import Exit, TailraceError
 from tailrace.log.disk import disk_error
@@ -54,6 +57,7 @@ app.add_typer(conflict.app, name="conflict")
 app.add_typer(replica.app, name="replica")
 app.add_typer(topology.app, name="topology")
 app.add_typer(queue.app, name="queue")
+app.add_typer(sync.app, name="sync")
 app.command()(init.init)
 app.command()(about.about)
 app.command()(check.check)
@@ -61,6 +65,7 @@ app.command()(doctor.doctor)
 app.command()(plan.plan)
 app.command()(run_command.run)
 app.command()(status.status)
+app.command()(top.top)
 app.command()(verify.verify)
 app.command()(rebuild.rebuild)
 app.command()(uninstall.uninstall)
@@ -92,13 +97,16 @@ def run() -> None:
         _report(refused)
         sys.exit(refused.exit_status)
     except Exception:  # noqa: BLE001  a mistake of the program, or of somebody's adaptor, with all that Python knows
-        print(masked(traceback.format_exc()), file=sys.stderr, end="")
+        told = masked(traceback.format_exc())
+        print(log_line(told, level="critical") if is_wanted(sys.argv) else told.rstrip("\n"), file=sys.stderr)
         sys.exit(Exit.RUNTIME)
 
 
 def _report(error: TailraceError) -> None:
     """One object for programs, one sentence and the next command for people; always on stderr."""
-    if "--json" in sys.argv:
+    if is_wanted(sys.argv):
+        print(error_line(error), file=sys.stderr)
+    elif "--json" in sys.argv:
         print(json.dumps({"error": report_object(error)}), file=sys.stderr)
     else:
         print(*report_lines(error), sep="\n", file=sys.stderr)

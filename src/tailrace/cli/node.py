@@ -103,12 +103,30 @@ def _lines(name: str, found: dict[str, Any]) -> list[str]:
             lines.append(f"    {_error(told['error'])}")
     for peer in found["peers"]:
         kind = "anonymous peer" if peer["is_anonymous"] else "peer"
-        state = "follows" if peer["is_following"] else "LOST" if peer["lost"] else "is away"
+        state = "follows" if peer["is_following"] else "lost" if peer["lost"] else "away"
         lines.append(f"  {kind} {peer['node']}: {state}, {_behind(peer)}, heard of {peer['age_s']:.1f} s before")
         if peer["lost"]:
             lines.append(f"    the log is not kept for it any more, it needs a new snapshot: {peer['lost']}")
+    lines += _sync_lines(found.get("sync"))
     lines += slow_lines(found)
     lines += [f"  the log is kept for {name}, heard of {age:.0f} s before" for name, age in found["held"].items()]
+    return lines
+
+
+def _sync_lines(told: dict[str, Any] | None) -> list[str]:
+    """The peers of sync."""
+    if told is None:
+        return []
+    lines = [f"  sync: node {told['node']}" + (f", reached at {told['url']}" if told["url"] else "")]
+    if told["error"] is not None:
+        lines.append(f"    its database cannot be looked at: {_error(told['error'])}")
+    for peer in told["peers"]:
+        done = f"{peer['fetched']} rows fetched, {peer['sent']} sent, {peer['refused']} refused"
+        lines.append(f"    peer {peer['name']}: {peer['state']}, {done}")
+        if peer["clock_warning"] is not None:
+            lines.append(f"      {peer['clock_warning']}")
+        if peer["last_error"] is not None:
+            lines.append(f"      {_error(peer['last_error'])}")
     return lines
 
 

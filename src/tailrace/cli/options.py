@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tailrace.cli.jsonlog import LogFormat
 from tailrace.errors import TailraceError
 
 LogOption = Annotated[
@@ -23,6 +24,9 @@ MasterOption = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="The Spark master; the pipeline's, or this machine.")
 ]
 DestinationOption = Annotated[str | None, typer.Option("--destination", help="Only messages for this destination.")]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="How what goes on is told on stderr: text, or a JSON object a line.")
+]
 ConsumerArgument = Annotated[str, typer.Argument(metavar="CONSUMER", help="The consumer's name.", show_default=False)]
 
 

@@ -81,16 +81,15 @@ def apply_now(
 ) -> None:
     """Apply everything that a replica has received by now, whatever its `replicate_wait` says."""
     from tailrace.errors import TailraceError
-    from tailrace.node.status import read_status
     from tailrace.topology.applynow import ask
 
-    found = read_status(data)
+    found = _status(data)
     if not found["is_running"] or found.get("store") is None:
         what = "the replica has no store" if found["is_running"] else "the replica does not run"
         raise TailraceError("input.invalid", what, hint=f"tailrace replica status {data}")
     upto = ask(data)
     ends_s = time.monotonic() + timeout
-    while (read_status(data)["store"]["applied"] or 0) < upto:
+    while (_status(data)["store"]["applied"] or 0) < upto:
         if time.monotonic() >= ends_s:
             what = f"not everything before offset {upto} is applied yet"
             raise TailraceError("topology.store", what, hint=f"tailrace replica status {data}; it goes on")
@@ -104,14 +103,24 @@ def status(
 ) -> None:
     """Show how far a replica is."""
     from tailrace.cli.show import printable
-    from tailrace.node.status import read_status
 
-    found = read_status(data)
+    found = _status(data)
     if as_json:
         print(json.dumps(found))
         return
     for line in _lines(found):
         print(printable(line))
+
+
+def _status(data: str) -> dict[str, Any]:
+    from tailrace.errors import TailraceError
+    from tailrace.node.status import read_status
+
+    found = read_status(data)
+    if found.get("kind") != "replica":
+        hint = "name a replica's data directory, or ask for `tailrace node status NODE.yml`"
+        raise TailraceError("input.invalid", f"in {data} is a node, no replica", hint=hint)
+    return found
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tailrace.cli.check import PipelineArgument
-from tailrace.cli.options import MasterOption
+from tailrace.cli.jsonlog import LogFormat
+from tailrace.cli.options import LogFormatOption, MasterOption
 from tailrace.errors import TailraceError
 
 if TYPE_CHECKING:
-    from tailrace.cli.running import Display
+    from tailrace.cli.running import Display, Talk
     from tailrace.pipeline.run import Summary
+    from tailrace.pipeline.spec import PipelineSpec
 
 
 class LogLevel(StrEnum):
@@ -39,6 +42,9 @@ def run(
     master: MasterOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     log_level: Annotated[LogLevel, typer.Option(help="How much is told of what goes on inside.")] = LogLevel.WARNING,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve a status page, on this machine only.")] = False,
+    ui_listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where; port 0 takes a free one.")] = "",
 ) -> None:
     """Run a pipeline until it is stopped; Ctrl-C lets it finish what was begun, a second one stops it at once."""
     from tailrace.pipeline.load import load
@@ -58,22 +64,60 @@ def run(
     until = Until.ONCE if once else Until.CAUGHT_UP if until_caught_up else Until.STOPPED
     shutdown = Shutdown()
     again = f"tailrace run {shlex.quote(file)}"
-    with Talk(display(), quiet=quiet) as talk:
+    with Talk(display(log_format), quiet=quiet) as talk:
         logger = logging.getLogger("tailrace")
         logger.setLevel(log_level.upper())
         logger.addHandler(TalkHandler(talk))
         if log_level is LogLevel.WARNING:
             PRETTY.setLevel(logging.INFO)  # somebody asked to see messages
-        summary = run_pipeline(spec, until, watcher=talk, shutdown=shutdown, retry_hint=again)
+        with ExitStack() as serving:
+            if ui or ui_listen:
+                _serve_page(spec, ui_listen, talk, serving)
+            summary = run_pipeline(
+                spec, until, watcher=talk, shutdown=shutdown, retry_hint=again, is_attended=bool(ui or ui_listen)
+            )
     if shutdown.asked.is_set() and not summary.drained and not summary.errors:
         what = "not everything was delivered before the end that was asked for; it is delivered next time"
         raise TailraceError("pipeline.stopped", what, hint=again)
     raise typer.Exit(_exit_status(summary))
 
 
-def display() -> Display:
-    """Where a run is shown: bars on a terminal, lines elsewhere."""
+def _serve_page(spec: PipelineSpec, listen: str, talk: Talk, serving: ExitStack) -> None:
+    """The page says where it is; its token is where only the owner of the log can read it."""
+    from tailrace.deliver.retrying import Retrying
+    from tailrace.log.disk import Disk, disk_errors
+    from tailrace.observe.pipelines import look_at_pipeline
+    from tailrace.pipeline.run import make_parents
+    from tailrace.relay.address import is_loopback
+    from tailrace.web.status_page import LISTEN, status_page, token_beside
+
+    address = listen or LISTEN
+    if not is_loopback(address):
+        what = f"{address} can be reached by others, and the page is not encrypted"
+        raise TailraceError("input.invalid", what, hint="serve it on 127.0.0.1, and reach it through a tunnel")
+    make_parents(os.path.abspath(spec.log))
+    with disk_errors("making a directory for the log", spec.log):
+        Disk().make_directory(spec.log)
+    token, where = token_beside(spec.log)
+    server = serving.enter_context(
+        status_page(
+            look_at_pipeline(spec),
+            listen=address,
+            token=token,
+            log=spec.log,
+            retry=lambda writer, reason: Retrying(spec.log, writer).ask(reason),
+        )
+    )
+    talk.say(f"the status page is at {server.url}; its token is in {where}")
+
+
+def display(log_format: LogFormat = LogFormat.TEXT) -> Display:
+    """Where a run is shown: bars on a terminal, lines elsewhere, objects for programs."""
     stream = sys.stderr
+    if log_format is LogFormat.JSON:
+        from tailrace.cli.jsonlines import JsonLines
+
+        return JsonLines(stream)
     if stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         from tailrace.cli.bars import Bars
 

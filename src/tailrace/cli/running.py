@@ -9,25 +9,39 @@ import logging
 import queue
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from tailrace.cli.report import report_lines
 from tailrace.cli.show import printable
 from tailrace.cli.sight import Observer
+from tailrace.pipeline.names import READING
 from tailrace.pipeline.run import Watcher
 
 if TYPE_CHECKING:
     from tailrace.cli.sight import Sight
+    from tailrace.errors import TailraceError
     from tailrace.pipeline.run import Running, Summary
 
 LOOK_EVERY_S: Final = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Something that somebody has said."""
+
+    text: str
+    level: str = "info"
+    part: str = "run"
+
+
 class Display(Protocol):
     """Where it is shown. All calls come from one thread."""
 
-    def tell(self, line: str) -> None:
-        """Show a line that stays."""
+    def tell(self, line: str, level: str = "info", part: str = "run") -> None:
+        """Show a line that stays: how serious it is, and what it is about."""
+
+    def fail(self, error: TailraceError, part: str) -> None:
+        """Show an error, and what to do."""
 
     def show(self, sight: Sight) -> None:
         """Called every now and then."""
@@ -45,10 +59,11 @@ class Talk(Watcher):
     def __init__(self, display: Display, *, quiet: bool = False) -> None:
         self._display = display
         self._quiet = quiet
-        self._said: queue.SimpleQueue[str | Summary | None] = queue.SimpleQueue()
+        self._said: queue.SimpleQueue[_Said | Summary | None] = queue.SimpleQueue()
         self._observer: Observer | None = None
         self._began_s = time.monotonic()
-        self._told: set[str] = set()
+        self._told: dict[str, TailraceError] = {}
+        """By stream, how it failed last: one that went on may fail again."""
         self._thread = threading.Thread(target=self._work, name="tailrace-talk", daemon=True)
 
     def __enter__(self) -> Self:
@@ -60,12 +75,12 @@ class Talk(Watcher):
         self._thread.join()
 
     def say(self, text: str) -> None:
-        if not self._quiet:
-            self._said.put(text)
+        self.note(_Said(text))
 
-    def warn(self, text: str) -> None:
-        """Something may be wrong."""
-        self._said.put(text)
+    def note(self, said: _Said) -> None:
+        """What may be wrong is told in any case."""
+        if not self._quiet or said.level not in ("debug", "info"):
+            self._said.put(said)
 
     def began(self, running: Running) -> None:
         self._began_s = time.monotonic()
@@ -92,8 +107,8 @@ class Talk(Watcher):
                 continue
             if said is None:
                 return
-            if isinstance(said, str):
-                self._display.tell(printable(said))
+            if isinstance(said, _Said):
+                self._display.tell(printable(said.text), said.level, said.part)
             else:
                 self._finish(said)
 
@@ -102,10 +117,9 @@ class Talk(Watcher):
             return None
         sight = self._observer.look(time.monotonic(), time.time())
         for name, turns in self._observer.running.streams.items():
-            if turns.error is not None and name not in self._told:
-                self._told.add(name)
-                for line in report_lines(turns.error):
-                    self._display.tell(printable(line))
+            if turns.error is not None and turns.error is not self._told.get(name):
+                self._told[name] = turns.error
+                self._display.fail(turns.error, "reader" if name == READING else f"writer {name}")
         if not self._quiet:
             self._display.show(sight)
         return sight
@@ -125,8 +139,6 @@ class TalkHandler(logging.Handler):
         self._talk = talk
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell = self._talk.warn if record.levelno >= logging.WARNING else self._talk.say
-        first, *others = f"{record.levelname.lower()}: {record.getMessage()}".split("\n")
-        tell(first)
-        for line in others:
-            tell(line)
+        level = record.levelname.lower()
+        for line in f"{level}: {record.getMessage()}".split("\n"):
+            self._talk.note(_Said(line, level, record.name))

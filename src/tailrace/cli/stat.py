@@ -40,7 +40,7 @@ def print_stat(found: LogStat) -> None:
 
 
 def consumer_table(consumers: list[ConsumerStat]) -> Table:
-    table = Table("CONSUMER", "STATE", "HOLD", "OFFSET", "LAG", "LAG BYTES", "LAG TIME", "LAST SEEN")
+    table = Table("CONSUMER", "STATE", "HOLD", "POSITION", "LAG", "LAG BYTES", "LAG TIME", "SEEN")
     for consumer in consumers:
         seen = "now" if consumer.in_use else f"{show_seconds(max(0.0, time.time() - consumer.seen_s))} ago"
         table.add_row(

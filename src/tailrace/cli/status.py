@@ -83,7 +83,7 @@ def _writers(found: PipelineStatus) -> Table:
     from tailrace.cli.show import printable
     from tailrace.units import show_bytes, show_seconds
 
-    table = Table("WRITER", "TO", "STATE", "OFFSET", "LAG", "LAG BYTES", "LAG TIME", "DEAD LETTERS", "LAST SEEN")
+    table = Table("WRITER", "TO", "STATE", "POSITION", "LAG", "LAG BYTES", "LAG TIME", "DEAD LETTERS", "SEEN")
     for each in found.writers:
         table.add_row(
             escape(each.name),

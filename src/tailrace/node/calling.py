@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tailrace.errors import TailraceError
 from tailrace.node.form import NodeSpec
+from tailrace.relay.certificate import name_in
 from tailrace.relay.flight import Call, ask
 from tailrace.relay.paper import BYTES_MAX, Paper
 from tailrace.relay.pem import read_pem
@@ -28,9 +29,15 @@ def call(spec: NodeSpec, what: Call, paper: Paper) -> bytes:
     form = spec.form
     if form.operator is None:
         raise TailraceError("relay.no_rights", "the node file has no `operator`", hint="add one, and restart the node")
-    with _client(form) as client:
-        (answer,) = ask(client, what, paper, form.operator.get_secret_value(), _SECONDS)
-        return answer
+    try:
+        with _client(form) as client:
+            (answer,) = ask(client, what, paper, form.operator.get_secret_value(), _SECONDS)
+            return answer
+    except TailraceError as error:
+        if form.tls is None or error.code != "relay.unreachable":
+            raise
+        hint = "see that the node runs, with the certificate that its file names now: tailrace node status"
+        raise TailraceError(error.code, error.what, hint=hint) from error
 
 
 def read_changes(path: str) -> list[Change]:
@@ -80,8 +87,8 @@ def _client(form: NodeForm) -> fl.FlightClient:
     address = f"{_ANYWHERE.get(host, host)}:{port}"
     if form.tls is None:
         return fl.FlightClient(f"grpc://{address}")
-    shown: Any = {"cert_chain": read_pem(form.tls.certificate), "private_key": read_pem(form.tls.key)}
-    # the node is this machine's own, and its certificate is for the name under which others reach it
-    return fl.FlightClient(
-        f"grpc+tls://{address}", disable_server_verification=True, **(shown if form.tls.clients else {})
-    )
+    certificate = read_pem(form.tls.certificate)
+    # who answers must have the certificate that the file names, for whichever name that is
+    expected: Any = {"tls_root_certs": certificate, "override_hostname": name_in(form.tls.certificate, form.tls.key)}
+    shown: Any = {"cert_chain": certificate, "private_key": read_pem(form.tls.key)} if form.tls.clients else {}
+    return fl.FlightClient(f"grpc+tls://{address}", **expected, **shown)

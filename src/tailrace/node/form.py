@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, ReaderOptions, Seconds, WriterOptions
-from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT, U64_MAX
+from tailrace.limits import HOLD_S, SEGMENT_BYTES_DEFAULT, U64_MAX, WEB_TOKEN_LETTERS_MIN
 from tailrace.log.agreement import Hold, Policy
 from tailrace.node.access import Writes
 from tailrace.node.conflict import Policies
@@ -21,8 +20,9 @@ from tailrace.pipeline.parts import Parts
 from tailrace.pipeline.problem import Problem, unknown_key
 from tailrace.pipeline.spec import EVERYTHING
 from tailrace.queues.form import QueuesForm
-from tailrace.relay.address import PORT, Address
+from tailrace.relay.address import PORT, Address, is_loopback
 from tailrace.relay.names import OPERATOR
+from tailrace.sync.form import SyncForm
 from tailrace.topology.tunables import Value, read_file
 
 FANOUT: Final = 8
@@ -164,6 +164,17 @@ class RegistryForm(Options):
         return self.path or (self.url.get_secret_value() if self.url is not None else "")
 
 
+class WebForm(Options):
+    """A status page."""
+
+    listen: Address = "127.0.0.1:8480"
+    """Where it is served. An address that is not loopback needs `tls`."""
+    token: Token
+    """What whoever looks must say."""
+    hosts: tuple[str, ...] = ()
+    """Names under which it is reached, beside the address itself."""
+
+
 class SynchronousForm(Options):
     """When a synchronous transaction has happened."""
 
@@ -219,6 +230,10 @@ class NodeForm(Options):
     """Tunables of the topology that hold for this node, whatever the registry says."""
     queues: QueuesForm | None = None
     """Routing queues: what is sent from here, and to whom. Whoever sends to this node is called like its token."""
+    sync: SyncForm | None = None
+    """Tables that are synced with other nodes, which may be away for long, and written anywhere."""
+    web: WebForm | None = None
+    """A status page, with metrics; none unless said."""
     segment_bytes: Bytes = SEGMENT_BYTES_DEFAULT
     """The size at which a file of the log is sealed and a new one begun."""
     retention: RetentionForm | None = None
@@ -229,6 +244,8 @@ class NodeForm(Options):
     @model_validator(mode="after")
     def _is_safe(self) -> NodeForm:
         check_listen(self.listen, is_safe=self.tls is not None and bool(self.tokens))
+        if self.web is not None:
+            check_web(self.web, is_encrypted=self.tls is not None)
         if OPERATOR in self.tokens:
             raise ValueError(f"tokens: no peer can be called {OPERATOR}, which has a key of its own")
         if self.dials is not None and self.tls is None and not is_loopback(self.dials.registry.address):
@@ -355,16 +372,15 @@ def check_listen(address: str, *, is_safe: bool) -> None:
         raise ValueError(f"listen: {host} can be reached by others, so `tls` and `tokens` are needed")
 
 
+def check_web(web: WebForm, *, is_encrypted: bool) -> None:
+    """Refuse a page that others could read on its way, or whose token can be guessed."""
+    if not is_loopback(web.listen) and not is_encrypted:
+        raise ValueError(f"web: {web.listen} can be reached by others, so `tls` is needed")
+    if len(web.token.get_secret_value()) < WEB_TOKEN_LETTERS_MIN:
+        raise ValueError(f"web: its token needs at least {WEB_TOKEN_LETTERS_MIN} letters")
+
+
 def check_said_once(tunables: Mapping[str, Any], keys: Mapping[str, Any]) -> None:
     """Refuse what is said twice: a key of a file, and the tunable that it is."""
     for name in tunables.keys() & keys.keys():
         raise ValueError(f"tunables: {name} is said by a key of its own, too; say it once")
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches an address."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow.flight as fl
 
@@ -42,7 +42,11 @@ from tailrace.relay.request import Commit, Committed, Elect, Elected, Promoted
 from tailrace.relay.service import Service
 from tailrace.relay.subscription import PREFIX
 from tailrace.relay.vclock import Vclock
+from tailrace.topology.answers import Row
 from tailrace.topology.sourceside import SourceSide, knobs_of
+
+if TYPE_CHECKING:
+    from tailrace.sync.site import SyncSite
 
 POLL_S: Final = 0.05
 """How often the store is looked at for changes of its own."""
@@ -69,6 +73,8 @@ class Node:
         self._access: Access | None = None
         self.site: Site | None = None
         """Its end of routing queues."""
+        self.sync: SyncSite | None = None
+        """Its end of sync."""
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
@@ -100,6 +106,10 @@ class Node:
     def slow(self) -> dict[str, float]:
         """Copies of its log that were not heard of for long, with the seconds."""
         return self._side.slow.copies
+
+    def topology(self) -> list[Row]:
+        """Who copies logs from whom, if this node serves the registry that knows."""
+        return self._side.topology()
 
     def held(self) -> list[Held]:
         """The readers beside the cluster's nodes for which the log is kept."""
@@ -180,6 +190,7 @@ class Node:
             **server_options(form.listen, form.tokens, form.tls),
         )
         opening.callback(self._server.stop)
+        self._sync(form, opening)
         for work in self._side.begin(self.port, self._stopping, opening):
             self._begin(threading.Thread(target=work, name="tailrace-topology"), opening)
         if form.iproto is not None:
@@ -204,6 +215,16 @@ class Node:
             return []
         self.site = opening.enter_context(Site(form.queues, form.node, form.data, self._report))
         return [QueueGuest(self.site.sink)]
+
+    def _sync(self, form: NodeForm, opening: ExitStack) -> None:
+        if form.sync is not None:
+            from tailrace.sync.packages import check_packages
+
+            check_packages("httpx", "starlette", "uvicorn", extra="sync")
+            from tailrace.sync.site import SyncSite
+
+            self.sync = opening.enter_context(SyncSite(form.sync, self._report))
+            self._report(self.sync.described())
 
     def _begin(self, worker: threading.Thread, opening: ExitStack) -> None:
         worker.daemon = True

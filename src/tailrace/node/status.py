@@ -48,6 +48,7 @@ def told(node: Node) -> dict[str, Any]:
         "held": {held.name: held.age_s for held in node.held()},
         "slow": node.slow,
         "queues": None if node.site is None else node.site.status(),
+        "sync": None if node.sync is None else node.sync.status(),
     }
 
 

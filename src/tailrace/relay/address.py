@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -34,3 +35,17 @@ def checked_address(value: str, what: str) -> str:
 
 Address = Annotated[str, AfterValidator(_address)]
 """Where a node listens: `127.0.0.1:4700`."""
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address."""
+    return is_loopback_host(address.rpartition(":")[0])
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether only this machine has a name or number."""
+    host = host.strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

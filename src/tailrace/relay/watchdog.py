@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,10 @@ class Watchdog:
 
     def pet(self) -> None:
         self._heard_s = time.monotonic()
+
+    def rest(self) -> None:
+        """Nobody waits for anything until it is petted again."""
+        self._heard_s = math.inf
 
     def _watch(self) -> None:
         while not self._is_over.wait(self._silence_s / 10):
