@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tailrace.topology.member import Member, Report, State
 from tailrace.topology.placement import Placement
+from tailrace.topology.site import Site
 
 
 def tier(member: Member) -> int | None:
@@ -33,7 +36,9 @@ def is_below(member: Member, ancestor: Member) -> bool:
     return False
 
 
-def candidates(placement: Placement, database: str, report: Report, caller: Member | None) -> list[tuple[int, int]]:
+def candidates(
+    placement: Placement, database: str, report: Report, caller: Member | None, unreachable: Collection[Site]
+) -> list[tuple[int, int]]:
     """The tier and load of everybody who may be offered, best first. The caller's own slots count as free."""
     found: list[tuple[int, int]] = []
     doubtful: list[tuple[int, int]] = []
@@ -51,7 +56,8 @@ def candidates(placement: Placement, database: str, report: Report, caller: Memb
         if slots >= placement.fanout(database) or pending >= placement.limits.pending_max:
             continue
         if report.is_covered_by(member.report):
-            (doubtful if member.is_doubtful else found).append((depth, slots))
+            is_doubtful = member.is_doubtful or member.site in unreachable
+            (doubtful if is_doubtful else found).append((depth, slots))
     return sorted(found or doubtful)[: placement.limits.candidates_max]
 
 

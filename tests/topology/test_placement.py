@@ -340,13 +340,11 @@ class PlacementMachine(RuleBasedStateMachine):
     def register(self, number: int, report: Report, unreachable: set[int]) -> None:
         node = site(number)
         self.placement.expire(self.now)
-        doubted = [site(other) for other in unreachable]
-        for other in doubted:
-            if (member := self.placement.members.get(other)) is not None:
-                member.is_doubtful = True
-        expected = naive.candidates(self.placement, "orders", report, self.placement.members.get(node))
-        if (known := self.placement.members.get(node)) is not None and known.is_source:
+        known = self.placement.members.get(node)
+        if known is not None and known.is_source:
             return
+        doubted = [site(other) for other in unreachable]
+        expected = naive.candidates(self.placement, "orders", report, known, doubted)
         found = self.placement.register(node, report, self.now, unreachable=doubted)
         if isinstance(found, Refusal):
             assert expected == []

@@ -87,6 +87,7 @@ def test_a_copy_says_goodbye(tmp_path: Path) -> None:
 
 def test_slow_copies_of_a_copy_are_shown(tmp_path: Path, tailrace: Tailrace) -> None:
     status = {
+        "kind": "replica",
         "name": "r1",
         "state": "follow",
         "generation": 0,
