@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import secrets
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -258,8 +260,9 @@ def test_a_table_that_the_log_does_not_tell_is_fetched_again(stack: ExitStack, t
     root = Root(stack, tmp_path)
     with Kept(tmp_path, root.node.port, physrep_ignore="[main.u]") as copy:
         copy.reaches(root)
-        for number in range(300):
-            root.run(f"INSERT INTO u VALUES ({number + 10}, '{'word' * 50}')")
+        numbers = count(10)
+        while len(list(root.log.glob("*.log"))) < 3:
+            root.run(f"INSERT INTO u VALUES ({next(numbers)}, '{secrets.token_hex(500)}')")
         root.run("INSERT INTO t VALUES (2, 'mark')")
         copy.reaches(root)
     first = sorted((copy.data / "log").glob("*.log"))[0]
