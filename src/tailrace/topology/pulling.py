@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -69,6 +70,7 @@ class Pulling:
         """When copies were last heard of that pull now and then."""
         self._heard_s: dict[str, float] = {}
         """When each copy last asked for something."""
+        self._connections = count()
         self._run: Final = secrets.token_hex(8)
         self.sent_bytes = 0
 
@@ -109,9 +111,10 @@ class Pulling:
     def keep(self, request: Keep) -> None:
         """Hold the log for a copy that needs what comes from an offset on. The message before is held, too: by it the
         copy is matched. Only forward: what was let go may be gone. Whoever would not be served is not held for."""
-        self._check_room(request.name)
         name = REPLICA + request.name
-        self._hear(request.name)
+        with self._turn:
+            self._check_room(request.name)
+            self._heard_s[request.name] = self._clock()
         begin = max(0, request.offset - 1)
         is_known = name in self._consumers.names()
         found = self._consumers.get(name) if is_known else None
@@ -148,22 +151,18 @@ class Pulling:
                     self._left_s[request.name] = time.monotonic()
 
     def _check_room(self, name: str) -> None:
-        with self._turn:
-            others = len(self._present() - {name})
+        """In the caller's turn."""
+        others = len(self._present() - {name})
         if others >= self._fanout():
             what = f"{others} others copy this log already, as many as it serves"
             raise TailraceError("topology.full", what, hint="copy one of the copies")
 
     def _enter(self, name: str) -> int:
-        self._check_room(name)
         with self._turn:
+            self._check_room(name)
             self._heard_s[name] = self._clock()
-            self._pulling[name] = self._pulling.get(name, 0) + 1
+            self._pulling[name] = next(self._connections)
             return self._pulling[name]
-
-    def _hear(self, name: str) -> None:
-        with self._turn:
-            self._heard_s[name] = self._clock()
 
     def _present(self) -> set[str]:
         since_s = time.monotonic() - SILENCE * self._beat_s

@@ -206,6 +206,7 @@ class Replica:
         self._report("everything is copied anew")
         with self.cutting(Offset(0)):
             shutil.rmtree(self.directory)
+            self._tell(next_offset=Offset(0), source_offset=None, behind_bytes=None)
         self._misses = 0
 
     def _follow(self, source: Source) -> None:
