@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -30,7 +30,7 @@ from tailrace.relay.flight import SILENCE
 from tailrace.relay.holds import REPLICA, Holds
 from tailrace.topology.copied import is_begun
 from tailrace.topology.pace import Pace
-from tailrace.topology.request import Extent, Keep, Leave, Match, Matched, Piece, Pull
+from tailrace.topology.request import HOPS_MAX, Extent, Keep, Leave, Match, Matched, Piece, Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,12 @@ class Pulling:
         self._heard_s: dict[str, float] = {}
         """When each copy last asked for something."""
         self._connections = count()
-        self._run: Final = secrets.token_hex(8)
+        self.run: Final = secrets.token_hex(8)
+        """Tells this server from all others."""
+        self.above: Callable[[], Sequence[str]] = tuple
+        """Where the log comes from, if it is a copy: its source, the source of that one, and so on."""
+        self.age_s: Callable[[], float] = lambda: 0.0
+        """How long ago the log itself was heard of, if this is a copy."""
         self.sent_bytes = 0
 
     @property
@@ -102,6 +107,7 @@ class Pulling:
             position=head.durable,
             next_offset=head.next_offset,
             edition=self._edition(),
+            above=[self.run, *self.above()][:HOPS_MAX],
         )
 
     def match(self, request: Match) -> Matched:
@@ -136,7 +142,7 @@ class Pulling:
         with self._turn:
             self._heard_s.pop(request.name, None)
 
-    def pull(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
+    def pull(self, request: Pull, is_over: Callable[[], bool]) -> Generator[Bytes]:
         """The bytes from a place on; whoever asks again under the same name takes over."""
         if request.log != identity_of(self._directory):
             what = "the copy is of another log"
@@ -213,7 +219,7 @@ class Pulling:
 
     def _edition(self) -> str:
         """A server that begins anew may serve what somebody has put there meanwhile."""
-        return self._run + standing_of(self._directory).edition
+        return self.run + standing_of(self._directory).edition
 
     def _check_edition(self, request: Pull) -> None:
         """After bytes were read, before they are given away: a cut is told before anything is written in its place."""
@@ -228,7 +234,12 @@ class Pulling:
             later = (each for each in list_segments(self._directory) if base < each < head.base)
             behind += sum(self._size(each) for each in later) + head.durable
         return Piece(
-            base=base, position=position, next_offset=head.next_offset, behind_bytes=behind, generation=generation
+            base=base,
+            position=position,
+            next_offset=head.next_offset,
+            behind_bytes=behind,
+            generation=generation,
+            age_s=self.age_s(),
         )
 
     def _size(self, base: int) -> int:
