@@ -7,6 +7,7 @@
 | `LRQ_Destinations` | where messages can be sent, and what is full; the site writes it |
 | `LRQ_Requests` | the snapshots that are wanted; the site writes them, providers claim them |
 | `LRQ_Outbox` | which outbox this is: positions in another one mean nothing here |
+| `LRQ_Site` | whose it is: two sites that read it would each get a part |
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ from tailrace.queues.names import check_client, check_site
 
 BATCH_BYTES: Final = 16 * MIB
 """About so much is read at once; a transaction that is larger is read as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The one site that reads an outbox, known by its log: another one may have the same name."""
+
+    site: str
+    log: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +111,11 @@ class Asked:
 
 class Outbox(Protocol):
     """An outbox as its site uses it. Every call raises `source.unreachable` while the database is away, and works
-    again when that is back. Any thread may call."""
+    again when that is back; `queue.outbox_taken` if another site reads it. Any thread may call."""
 
     def install(self) -> None:
-        """Make what is missing. The other calls do it, too, when they are the first."""
+        """Make what is missing, and take the outbox if it is nobody's. The other calls do it, too, when they are the
+        first."""
         ...
 
     def set_destinations(self, client: str, destinations: Mapping[str, Fullness]) -> None:
@@ -177,3 +187,10 @@ def position_lost(where: str) -> TailraceError:
     what = f"the outbox in {where} is older than what was sent from it: the database was restored"
     hint = "delete the messages in LRQ_Send_LogEntries that are not to be sent again, then the row in LRQ_Outbox"
     return TailraceError("source.position_lost", what, hint=hint)
+
+
+def outbox_taken(where: str, site: str) -> TailraceError:
+    """Another site reads the outbox."""
+    what = f"the outbox in {where} is that of site {site}"
+    hint = f"give each site an outbox of its own; if {site} is no more, delete the row in LRQ_Site"
+    return TailraceError("queue.outbox_taken", what, hint=hint)

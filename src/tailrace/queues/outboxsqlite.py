@@ -23,8 +23,10 @@ from tailrace.queues.outbox import (
     BATCH_BYTES,
     Asked,
     OutboxBatch,
+    Owner,
     Position,
     SnapshotRows,
+    outbox_taken,
     outgoing,
     position_lost,
     snapshot_rows,
@@ -32,6 +34,7 @@ from tailrace.queues.outbox import (
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS LRQ_Outbox (token TEXT NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS LRQ_Site (site TEXT NOT NULL, log TEXT NOT NULL)""",
     f"""CREATE TABLE IF NOT EXISTS LRQ_Send_LogEntries (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         client TEXT NOT NULL,
@@ -67,6 +70,7 @@ _TABLES: Final = (
         supplied INTEGER NOT NULL DEFAULT 0,
         total INTEGER)""",
 )
+_IS_MINE: Final = "SELECT EXISTS (SELECT 1 FROM LRQ_Site WHERE log = ?)"
 _HAS_ROWS: Final = "SELECT EXISTS (SELECT 1 FROM LRQ_Send_LogEntries) OR EXISTS (SELECT 1 FROM LRQ_Send_SnapSync)"
 _ENTRIES: Final = """SELECT id, client, payload, destinations, begins FROM LRQ_Send_LogEntries
     WHERE id > ? ORDER BY id"""
@@ -78,7 +82,8 @@ _SNAPSHOTS: Final = """SELECT rows.id, rows.client, rows.request, rows.kind, row
 class SqliteOutbox:
     """In one database file, which is made if it is missing."""
 
-    def __init__(self, path: str, *, busy_s: float = 30.0, batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(self, path: str, owner: Owner, *, busy_s: float = 30.0, batch_bytes: int = BATCH_BYTES) -> None:
+        self._owner = owner
         self._database = Database(path, busy_s)
         self._database.share()
         self._batch_bytes = batch_bytes
@@ -92,6 +97,11 @@ class SqliteOutbox:
                 connection.execute(table)
             if _token(connection) is None:
                 connection.execute("INSERT INTO LRQ_Outbox VALUES (?)", (secrets.token_hex(8),))
+            known = connection.execute("SELECT site, log FROM LRQ_Site").fetchone()
+            if known is None:
+                connection.execute("INSERT INTO LRQ_Site VALUES (?, ?)", (self._owner.site, self._owner.log))
+            elif known[1] != self._owner.log:
+                raise outbox_taken(self._database.path, known[0])
         self._is_installed = True
 
     def set_destinations(self, client: str, destinations: Mapping[str, Fullness]) -> None:
@@ -114,7 +124,7 @@ class SqliteOutbox:
     def read(self, after: Position | None) -> OutboxBatch | None:
         with self._reading() as connection:
             token = _token(connection)
-            if token is None:
+            if token is None or not connection.execute(_IS_MINE, (self._owner.log,)).fetchone()[0]:
                 self._is_installed = False
                 return None
             if not connection.execute(_HAS_ROWS).fetchone()[0]:

@@ -111,7 +111,7 @@ class Session:
         self._session = wire.Session(client=client, source=site, sink=peer.name, log=self._log)
         self._path = os.path.join(directory, f"{client}@{peer.name}.json")
         self._noted_s = 0.0
-        self._memory = self._noted = Memory.load(self._path)
+        self._memory = self._noted = Memory.load(self._path).within(tags.end)
         self.progress = Progress(request=self._memory.request, completed_us=self._memory.completed_us)
         self.consumer = f"queue-{client}@{peer.name}"
         self._hold = hold
@@ -185,6 +185,7 @@ class Session:
             self._holding = self._held()
         standing = self._ask(client, Call.NEGOTIATE, self._session.packed(), _ANSWER_S)
         self._tell(error=None)
+        self._note_applied(standing)
         match decide(self._source(), standing):
             case Course.WAIT:
                 self._tell(state=State.WAIT)
@@ -194,9 +195,10 @@ class Session:
                 self._send_snapshot(client, standing, stopping)
             case Course.RESUME:
                 self._snapshot = None
-                self._note_lost(standing.position)
-                self._tell(state=State.ENTRIES, position=standing.position)
-                self._send_entries(client, standing.position, stopping)
+                position = standing.position if standing.log == self._log else -1
+                self._note_lost(position)
+                self._tell(state=State.ENTRIES, position=position)
+                self._send_entries(client, position, stopping)
 
     def _source(self) -> Source:
         self.note()
@@ -205,6 +207,7 @@ class Session:
             acknowledged=self._memory.acknowledged,
             last_enqueued=self._memory.last_enqueued,
             first_kept=self._tags.first,
+            end=self._tags.end,
             takes_snapshots=self._takes_snapshots,
             is_forced=self._is_forced,
         )
@@ -235,6 +238,7 @@ class Session:
                 self._holding.commit(position - 1)
                 self._note_now_and_then()
             if not rows.num_rows:
+                self._tell(failures=0)  # the sink has everything
                 self.woken.wait(_LOOK_S)
 
     def _send_snapshot(self, client: fl.FlightClient, standing: Standing, stopping: Callable[[], bool]) -> None:
@@ -301,6 +305,12 @@ class Session:
         )
         self._ship(client, shipment, _NO_ROWS if is_end else rows)
         self._tell(error=None)
+
+    def _note_applied(self, standing: Standing) -> None:
+        """The answer that a snapshot is in place may have been lost."""
+        found = next((each for each in self._requests.open(self.client) if self.sink in each.sites), None)
+        if found is not None and standing.applied is not None and standing.applied.startswith(f"{found.id}."):
+            self._complete(found)
 
     def _complete(self, request: Request) -> None:
         at_us = int(now())

@@ -167,6 +167,8 @@ class Sink:
         client, source = key
         self._keep_for(client)
         known = self._progress.get(key) or Progress(client, source, shipment.session.log, -1)
+        if known.log != shipment.session.log and shipment.previous < 0:
+            known = Progress(client, source, shipment.session.log, -1)  # another log, from its beginning
         if known.log != shipment.session.log:
             what = f"{client} of {source} came from another log until now"
             raise TailraceError("queue.other_log", what, hint="it takes a new snapshot by itself")
@@ -184,6 +186,9 @@ class Sink:
     def _stage(self, key: tuple[str, str], shipment: Shipment, rows: pa.RecordBatch) -> None:
         client, source = key
         request = _request(shipment)
+        known = self._progress.get(key)
+        if known is not None and known.applied == request:
+            return  # all of it is here
         staging = self._staging.get(key)
         if staging is None or staging.request != request:
             self._discard(key)
@@ -192,7 +197,7 @@ class Sink:
             what = f"snapshot {request} of {client} of {source} is at {staging.position}, not at {shipment.previous}"
             raise TailraceError("queue.gap", what, hint="it is negotiated again")
         self._keep_for(client)
-        if key not in self._progress:
+        if known is None:
             unknown = Progress(client, source, shipment.session.log, -1)
             self._log.append(unknown.batches())
             self._progress[key] = unknown

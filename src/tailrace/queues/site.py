@@ -86,6 +86,9 @@ class Site:
         self._stopping = threading.Event()
         self._closing = ExitStack()
         self._providers: dict[str, Provider] = {}
+        self._supplied: set[str] = set()
+        """The requests that somebody supplies now: two at once would spoil each other's rows."""
+        self._turn = threading.Lock()
         self._shed: dict[tuple[str, str], int] = {}
         self._told: dict[str, str] = {}
 
@@ -249,7 +252,9 @@ class Site:
             form = self._form.clients[clients[0]].outbox
             if form is None:
                 continue
-            side = ApplicationSide(form, clients, self.log, self.requests, self._fullness, self._report, self._wake)
+            side = ApplicationSide(
+                form, self.name, clients, self.log, self.requests, self._fullness, self._report, self._wake
+            )
             opening.callback(side.close)
             self._run(partial(side.run, self._stopping), opening)
             self._run(partial(side.tend, self._stopping), opening)
@@ -277,22 +282,23 @@ class Site:
                 self._report(f"the log is not kept any more for {name.removeprefix('queue-')}")
 
     def _ask(self, request: Request) -> None:
-        provider = self._providers.get(request.client)
-        if provider is not None:
-            work = threading.Thread(target=self._provide, args=(request, provider), daemon=True)
-            work.start()
+        with self._turn:
+            if request.client not in self._providers or request.id in self._supplied:
+                return
+            self._supplied.add(request.id)
+        threading.Thread(target=self._provide, args=(request,), name="tailrace-supply", daemon=True).start()
 
     def _over(self, request: Request) -> None:
         self._report(f"snapshot {request.id} of {request.client} is at all its destinations")
 
-    def _provide(self, request: Request, provider: Provider) -> None:
+    def _provide(self, request: Request) -> None:
         """Until it is supplied, or nobody wants it any more."""
         attempt = 0
         while not self._stopping.is_set() and request in self.requests.open(request.client):
             attempt += 1
             supply = Supply(self, request, f"{request.id}.{time.time_ns()}-{attempt}")
             try:
-                provider(supply)
+                self._providers[request.client](supply)
                 supply.flush(is_end=True)
             except Exception as error:  # noqa: BLE001  what a provider raises is told, and it is asked again
                 self._report(f"the snapshot of {request.client} was not supplied: {type(error).__name__}: {error}")
