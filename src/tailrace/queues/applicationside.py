@@ -14,7 +14,7 @@ from tailrace.log.identity import identity_of
 from tailrace.queues.capturing import Capturing
 from tailrace.queues.form import OutboxForm
 from tailrace.queues.fullness import Fullness
-from tailrace.queues.outbox import Outbox, Owner
+from tailrace.queues.outbox import Asked, Outbox, Owner
 from tailrace.queues.requests import Requests
 
 _LOOK_S: Final = 0.25
@@ -41,6 +41,8 @@ class ApplicationSide:
         self._requests = requests
         self._destinations = destinations
         self._report = report
+        self.asked: list[Asked] = []
+        """The snapshots that are wanted, as they stood when that was last told."""
         self.capturing = Capturing(_name(form), self._outbox, log, report=report, appended=appended)
 
     def run(self, stopping: threading.Event) -> None:
@@ -66,9 +68,11 @@ class ApplicationSide:
         for request in wanted:
             self._outbox.ask(request.id, request.client, request.sites)
         known = {request.id for request in wanted}
-        for asked in self._outbox.requests():
+        standing = self._outbox.requests()
+        for asked in standing:
             if asked.request not in known:
                 self._outbox.withdraw(asked.request)
+        self.asked = [asked for asked in standing if asked.request in known]
 
     def close(self) -> None:
         self.capturing.close()

@@ -192,5 +192,5 @@ def position_lost(where: str) -> TailraceError:
 def outbox_taken(where: str, site: str) -> TailraceError:
     """Another site reads the outbox."""
     what = f"the outbox in {where} is that of site {site}"
-    hint = f"give each site an outbox of its own; if {site} is no more, delete the row in LRQ_Site"
+    hint = f"give each site an outbox of its own; if {site} is no more, or set up anew, delete the row in LRQ_Site"
     return TailraceError("queue.outbox_taken", what, hint=hint)

@@ -106,7 +106,7 @@ class Session:
         self._peer = peer
         self._tags = tags
         self._requests = requests
-        self._takes_snapshots = takes_snapshots
+        self.takes_snapshots = takes_snapshots
         self._log = identity_of(tags.directory)
         self._session = wire.Session(client=client, source=site, sink=peer.name, log=self._log)
         self._path = os.path.join(directory, f"{client}@{peer.name}.json")
@@ -169,6 +169,10 @@ class Session:
     def remaining_entries(self) -> Remaining:
         return self._entries.count(max(self.progress.position, self._holding.resume_offset))
 
+    def following_entries(self) -> int:
+        """How many entries follow the snapshot that is sent now."""
+        return 0 if self._snapshot is None else self.remaining_entries().entries
+
     def _held(self) -> ConsumerSession:
         """The log is kept for the sink, up to the cap. One that was past it begins again: entries may be missing then,
         which negotiation finds out."""
@@ -208,7 +212,7 @@ class Session:
             last_enqueued=self._memory.last_enqueued,
             first_kept=self._tags.first,
             end=self._tags.end,
-            takes_snapshots=self._takes_snapshots,
+            takes_snapshots=self.takes_snapshots,
             is_forced=self._is_forced,
         )
 
@@ -220,7 +224,7 @@ class Session:
         position = max(acknowledged, self._tags.first, 0)
         if acknowledged < 0:
             position = max(position, self._holding.resume_offset)
-        while not stopping() and not (self._is_forced and self._takes_snapshots):
+        while not stopping() and not (self._is_forced and self.takes_snapshots):
             self.woken.clear()
             rows, end = self._read(entry_tag(self.sink), position)
             if self._entries.is_missing(position):
@@ -370,7 +374,7 @@ class Session:
 
     def _note_lost(self, position: int) -> None:
         """A sink that gets no snapshots has to do without what is gone."""
-        if not self._takes_snapshots and self._entries.is_missing(max(position, 0)):
+        if not self.takes_snapshots and self._entries.is_missing(max(position, 0)):
             self._remember(lost=self._tags.first)
 
     def _note_now_and_then(self) -> None:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, Self
 
@@ -165,6 +166,9 @@ class Site:
             known = ", ".join(f"{each} to {sink}" for each, sink in sorted(self.sessions)) or "none"
             what = f"{client} sends nothing to {site}"
             raise TailraceError("queue.unknown_destination", what, hint=f"there are: {known}")
+        if not self.sessions[client, site].takes_snapshots:
+            what = f"{client} has no snapshots"
+            raise TailraceError("input.invalid", what, hint="take `snapshots: false` out of the node file")
         self.requests.force(client, site)
         self.sessions[client, site].woken.set()
 
@@ -184,6 +188,7 @@ class Site:
             "site": self.name,
             "sessions": [_told(session, self._shed.get(key, 0)) for key, session in sorted(self.sessions.items())],
             "received": self.sink.status(),
+            "requests": [asdict(asked) for side in self._outboxes for asked in side.asked],
             "outbox_errors": [
                 side.capturing.error.encode() for side in self._outboxes if side.capturing.error is not None
             ],
@@ -364,6 +369,8 @@ def _told(session: Session, shed: int) -> dict[str, Any]:
         "remaining_entries": remaining.entries,
         "remaining_bytes": remaining.bytes,
         "lag_s": 0.0 if lag_s is None else lag_s,
+        "following_entries": session.following_entries(),
+        "takes_snapshots": session.takes_snapshots,
         "snapshot": progress.request,
         "is_forced": progress.is_forced,
         "completed_us": progress.completed_us,
