@@ -55,9 +55,10 @@ def send(directory: Path, text: str, client: str = "inventory") -> None:
 def can_send(directory: Path) -> bool:
     with closing(sqlite3.connect(directory / "shop.db", timeout=30)) as reading:
         try:
-            return reading.execute("SELECT count(*) FROM LRQ_Destinations").fetchone() == (2,)
+            found = reading.execute("SELECT count(*) FROM LRQ_Destinations").fetchone()
         except sqlite3.OperationalError:
             return False
+    return bool(found == (2,))
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -182,6 +183,19 @@ def test_a_crash_after_a_snapshot_was_published(tmp_path: Path, monkeypatch: pyt
         monkeypatch.undo()
     with sink_at(tmp_path) as sink:
         assert sink.negotiate(SESSION).staged is None
+        sink.receive(*snapshot("a.1", 13, 14, is_end=True))
+        assert come(tmp_path, Kind.SNAPSHOT) == [10, 11, 12]
+
+
+def test_a_snapshot_of_which_something_is_gone_comes_again(tmp_path: Path) -> None:
+    """What waits for longer than a day is cleared away when the log is opened."""
+    with sink_at(tmp_path) as sink:
+        sink.receive(*snapshot("a.1", 10, 13))
+        shutil.rmtree(tmp_path / "queues" / "staging")
+        with pytest.raises(TailraceError, match=r"log\.staging_missing"):
+            sink.receive(*snapshot("a.1", 13, 14, is_end=True))
+        assert sink.negotiate(SESSION).staged is None
+        sink.receive(*snapshot("a.1", 10, 13))
         sink.receive(*snapshot("a.1", 13, 14, is_end=True))
         assert come(tmp_path, Kind.SNAPSHOT) == [10, 11, 12]
 

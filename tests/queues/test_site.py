@@ -22,7 +22,8 @@ from tailrace.queues.receiving import Receiver
 from tailrace.queues.sending import RoutingQueue
 from tailrace.queues.session import State
 from tailrace.queues.sink import Sink
-from tailrace.queues.site import STATE, Supply
+from tailrace.queues.site import STATE
+from tailrace.queues.supply import Supply
 from tailrace.queues.wire import Phase, Shipment, Standing
 from tests.queues.sites import TestSite
 from tests.relay.nodes import wait_for

@@ -21,12 +21,19 @@ from tailrace.errors import TailraceError
 from tailrace.limits import MIB
 from tailrace.log.batch import Batch
 from tailrace.message import Micros
+from tailrace.queues.claims import STAGED
 from tailrace.queues.entries import Kind, Outgoing, outgoing_batches, snapshot_batches
 from tailrace.queues.fullness import Fullness
 from tailrace.queues.names import check_client, check_site
+from tailrace.queues.staged import StagedPart
 
 BATCH_BYTES: Final = 16 * MIB
 """About so much is read at once; a transaction that is larger is read as it is."""
+
+SuppliedRow = tuple[int, str, str, int, bytes, str]
+"""Of `LRQ_Send_SnapSync`: number, client, attempt, kind, payload; and the sites that get it."""
+REFUSED: Final = """UPDATE LRQ_Requests SET attempt = NULL, claimed_at = NULL, claimed_by = NULL, done_at = NULL,
+    failures = failures + 1, error = {value} WHERE attempt = {value}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +81,14 @@ class OutboxBatch:
     transactions: Sequence[tuple[str, Sequence[Outgoing]]]
     """Each with a name that no other transaction has."""
     snapshots: Sequence[SnapshotRows]
+    staged: Sequence[tuple[str, StagedPart]]
+    """Parts of snapshots that are beside the log already, each with its attempt."""
     position: Position
 
     def __len__(self) -> int:
         entries = sum(len(entries) for _, entries in self.transactions)
-        return entries + sum(len(rows.payloads) for rows in self.snapshots)
+        staged = sum(part.file.messages for _, part in self.staged)
+        return entries + staged + sum(len(rows.payloads) for rows in self.snapshots)
 
     def batches(self, first: int, at: Micros) -> Iterator[Batch]:
         """The rows of a group that begins at an offset."""
@@ -144,6 +154,10 @@ class Outbox(Protocol):
         """A snapshot is not wanted any more: whoever supplies it is stopped. No error if there is no such request."""
         ...
 
+    def refuse(self, attempt: str, why: str) -> None:
+        """What an attempt has supplied cannot be used: it does not count any more, and another one is wanted."""
+        ...
+
     def requests(self) -> list[Asked]:
         """All that were not withdrawn, the oldest first."""
         ...
@@ -162,18 +176,25 @@ def outgoing(row: int, client: str, payload: bytes, destinations: str) -> Outgoi
         raise malformed("LRQ_Send_LogEntries", row, str(error)) from error
 
 
-def snapshot_rows(found: Sequence[tuple[int, str, str, int, bytes, str]]) -> list[SnapshotRows]:
-    """Rows of `LRQ_Send_SnapSync` with the sites of their request, as runs of the same attempt and kind."""
+def snapshot_rows(
+    found: Sequence[SuppliedRow],
+) -> tuple[list[SnapshotRows], list[tuple[str, StagedPart]]]:
+    """Rows of `LRQ_Send_SnapSync` with the sites of their request, as runs of the same attempt and kind; and those that
+    only say where messages are."""
     runs: list[SnapshotRows] = []
+    staged: list[tuple[str, StagedPart]] = []
     for row, client, attempt, number, payload, sites in found:
         try:
+            if number == STAGED:
+                staged.append((attempt, StagedPart.decode(bytes(payload))))
+                continue
             kind = Kind(number)
         except ValueError as error:
             raise malformed("LRQ_Send_SnapSync", row, str(error)) from error
         if not runs or (runs[-1].attempt, runs[-1].kind) != (attempt, kind):
             runs.append(SnapshotRows(check_client(client), attempt, tuple(json.loads(sites)), kind, []))
         runs[-1].payloads.append(bytes(payload))
-    return runs
+    return runs, staged
 
 
 def malformed(table: str, row: int, why: str) -> TailraceError:

@@ -23,11 +23,12 @@ from tailrace.queues.entries import PAYLOAD_BYTES_MAX, Outgoing
 from tailrace.queues.fullness import Fullness
 from tailrace.queues.outbox import (
     BATCH_BYTES,
+    REFUSED,
     Asked,
     OutboxBatch,
     Owner,
     Position,
-    SnapshotRows,
+    SuppliedRow,
     outbox_taken,
     outgoing,
     position_lost,
@@ -143,9 +144,9 @@ class PostgresOutbox:
             entries_end = self._end(connection, "LRQ_Send_LogEntries", start.entries, oldest)
             transactions = _transactions(connection, start, entries_end)
             snapshots_end = self._end(connection, "LRQ_Send_SnapSync", start.snapshots, oldest)
-            snapshots = _snapshots(connection, start, snapshots_end)
+            supplied = _snapshots(connection, start, snapshots_end)
         position = Position(token, entries_end, snapshots_end)
-        return None if position == start else OutboxBatch(transactions, snapshots, position)
+        return None if position == start else OutboxBatch(transactions, *snapshot_rows(supplied), position)
 
     def forget(self, upto: Position) -> None:
         with self._transaction() as connection:
@@ -170,6 +171,10 @@ class PostgresOutbox:
     def withdraw(self, request: str) -> None:
         with self._transaction() as connection:
             connection.execute("DELETE FROM LRQ_Requests WHERE request = %s", (request,))
+
+    def refuse(self, attempt: str, why: str) -> None:
+        with self._transaction() as connection:
+            connection.execute(REFUSED.format(value="%s"), (why, attempt))
 
     def requests(self) -> list[Asked]:
         query = """SELECT request, client, sites, attempt, claimed_by, done_at, error, failures, supplied, total
@@ -263,7 +268,7 @@ def _transactions(connection: psycopg.Connection[Any], start: Position, end: int
     ]
 
 
-def _snapshots(connection: psycopg.Connection[Any], start: Position, end: int) -> list[SnapshotRows]:
+def _snapshots(connection: psycopg.Connection[Any], start: Position, end: int) -> list[SuppliedRow]:
     if end == start.snapshots:
         return []
-    return snapshot_rows(connection.execute(_SNAPSHOTS, (start.snapshots, end), binary=True).fetchall())
+    return connection.execute(_SNAPSHOTS, (start.snapshots, end), binary=True).fetchall()

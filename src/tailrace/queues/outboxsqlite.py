@@ -21,11 +21,12 @@ from tailrace.queues.entries import PAYLOAD_BYTES_MAX, Outgoing
 from tailrace.queues.fullness import Fullness
 from tailrace.queues.outbox import (
     BATCH_BYTES,
+    REFUSED,
     Asked,
     OutboxBatch,
     Owner,
     Position,
-    SnapshotRows,
+    SuppliedRow,
     outbox_taken,
     outgoing,
     position_lost,
@@ -132,9 +133,9 @@ class SqliteOutbox:
             start = after if after is not None and after.outbox == token else Position(token)
             self._check_age(connection, start)
             transactions, entries_end = self._transactions(connection, start)
-            snapshots, snapshots_end = self._snapshots(connection, start)
+            supplied, snapshots_end = self._snapshots(connection, start)
         position = Position(token, entries_end, snapshots_end)
-        return None if position == start else OutboxBatch(transactions, snapshots, position)
+        return None if position == start else OutboxBatch(transactions, *snapshot_rows(supplied), position)
 
     def forget(self, upto: Position) -> None:
         with self._reading() as connection:
@@ -159,6 +160,10 @@ class SqliteOutbox:
     def withdraw(self, request: str) -> None:
         with self._writing() as connection:
             connection.execute("DELETE FROM LRQ_Requests WHERE request = ?", (request,))
+
+    def refuse(self, attempt: str, why: str) -> None:
+        with self._writing() as connection:
+            connection.execute(REFUSED.format(value="?"), (why, attempt))
 
     def requests(self) -> list[Asked]:
         query = """SELECT request, client, sites, attempt, claimed_by, done_at, error, failures, supplied, total
@@ -187,9 +192,9 @@ class SqliteOutbox:
             end = row
         return found, end
 
-    def _snapshots(self, connection: sqlite3.Connection, start: Position) -> tuple[list[SnapshotRows], int]:
+    def _snapshots(self, connection: sqlite3.Connection, start: Position) -> tuple[list[SuppliedRow], int]:
         """Rows of attempts that do not count any more are passed over."""
-        found = []
+        found: list[SuppliedRow] = []
         size, end = 0, start.snapshots
         for row in connection.execute(_SNAPSHOTS, (start.snapshots,)):
             if size >= self._batch_bytes:
@@ -198,7 +203,7 @@ class SqliteOutbox:
             if row[-1] is not None:
                 found.append(row)
                 size += len(row[4])
-        return snapshot_rows(found), end
+        return found, end
 
     def _check_age(self, connection: sqlite3.Connection, position: Position) -> None:
         last = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())

@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
@@ -29,7 +28,7 @@ from tailrace.log.session import ConsumerSession
 from tailrace.message import now
 from tailrace.queues import wire
 from tailrace.queues.backlog import Backlog, Remaining
-from tailrace.queues.entries import SHIPPED, Kind, shipped_rows
+from tailrace.queues.entries import NO_ROWS, Kind, in_order, placed_at, shipped_rows
 from tailrace.queues.memory import Memory
 from tailrace.queues.names import client_tag, entry_tag, snapshot_tag
 from tailrace.queues.negotiation import Course, Source, decide
@@ -48,7 +47,6 @@ _ANSWER_S: Final = 60.0
 _APPLY_S: Final = 3600.0
 """A snapshot is put in place before it is acknowledged."""
 _NOTE_S: Final = 1.0
-_NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SHIPPED)
 
 
 class State(StrEnum):
@@ -307,7 +305,7 @@ class Session:
             request=attempt,
             base=request.base,
         )
-        self._ship(client, shipment, _NO_ROWS if is_end else rows)
+        self._ship(client, shipment, NO_ROWS if is_end else rows)
         self._tell(error=None)
 
     def _note_applied(self, standing: Standing) -> None:
@@ -340,7 +338,7 @@ class Session:
             size += frame.head.body_bytes
             last = frame.head.offset
         self._tell(read_bytes=self.progress.read_bytes + size)
-        return _in_order(found), end
+        return in_order(found), end
 
     def _read_snapshot(self, request: Request, start: int) -> Iterator[tuple[str, Kind, pa.RecordBatch, int]]:
         """What was supplied for a request behind a place, frame by frame: by which attempt, and where it ends."""
@@ -351,7 +349,7 @@ class Session:
             kinds: Any = stored.column("data")
             attempt, kind = stored.column("tx")[0].as_py(), Kind(kinds.field("kind")[0].as_py())
             if attempt.startswith(f"{request.id}."):
-                yield attempt, kind, shipped_rows(stored), frame.head.end
+                yield attempt, kind, placed_at(frame.head.offset, shipped_rows(stored)), frame.head.end
 
     def _ship(self, client: fl.FlightClient, shipment: Shipment, rows: pa.RecordBatch) -> Standing:
         timeout_s = _APPLY_S if shipment.phase is Phase.SNAPSHOT_END else _ANSWER_S
@@ -386,14 +384,3 @@ class Session:
 
     def _tell(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)
-
-
-def _in_order(found: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if not found:
-        return _NO_ROWS
-    if len(found) == 1:
-        return found[0]
-    table: Any = pa.Table.from_batches(found, SHIPPED).combine_chunks()
-    (rows,) = table.take(pc.sort_indices(table.column("id"))).to_batches()
-    taken: pa.RecordBatch = rows
-    return taken

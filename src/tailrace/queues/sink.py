@@ -29,7 +29,7 @@ from tailrace.log.staging import Staged
 from tailrace.message import Message, Offset, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.queues.discovery import LISTENER, listener_consumer, parse_listener
-from tailrace.queues.entries import SHIPPED, Kind, received_batch
+from tailrace.queues.entries import NO_ROWS, SHIPPED, Kind, received_batch
 from tailrace.queues.names import progress_namespace, receive_queue
 from tailrace.queues.wire import Phase, Session, Shipment, Standing
 
@@ -37,7 +37,6 @@ CONSUMER: Final = "_queues"
 """Keeps the last word about each source from being removed."""
 QUEUES_MAX: Final = 1000
 _PROGRESS: Final = f"{RESERVED}queue.LRQ_Recv_"
-_NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SHIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +215,7 @@ class Sink:
         known = self._progress.get(key)
         if known is not None and known.applied == request:
             return  # it was applied before
-        self._stage(key, shipment, _NO_ROWS)
+        self._stage(key, shipment, NO_ROWS)
         staging = self._staging[key]
         progress = Progress(client, source, shipment.session.log, staging.base, request)
         end = pa.RecordBatch.from_pylist(
@@ -224,7 +223,12 @@ class Sink:
         )
         last = received_batch(client, source, Kind.SNAPSHOT_END, end, request)
         closing = self._staged(key, request, [last, *progress.batches()])
-        self._log.publish(_batch_id(key, request), [*staging.parts, closing])
+        try:
+            self._log.publish(_batch_id(key, request), [*staging.parts, closing])
+        except TailraceError as error:
+            if error.code.startswith("log.staging"):
+                self._discard(key)  # some of it is gone: it has to come again
+            raise
         self._progress[key] = progress
         self._forget(key)
 

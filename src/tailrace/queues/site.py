@@ -29,6 +29,8 @@ from tailrace.queues.requests import Request, Requests
 from tailrace.queues.sent import Sent
 from tailrace.queues.session import Session
 from tailrace.queues.sink import Sink
+from tailrace.queues.staged import StagedPart
+from tailrace.queues.supply import Provider, Supply
 from tailrace.queues.tags import Tags
 from tailrace.relay.applier import Source
 from tailrace.relay.pem import read_pem
@@ -37,42 +39,10 @@ LOG: Final = "queues"
 """The log, in the data directory of the node."""
 STATE: Final = "queue-state"
 """What else a site must remember, beside it."""
-Provider = Callable[["Supply"], None]
-"""Supplies all data of a client, as payloads."""
 _FULL_LOOK_S: Final = 0.05
 _LOOK_S: Final = 0.5
 _AGAIN_S: Final = 5.0
 _FULL_HINT: Final = "tailrace queue status says why; try again later"
-_SUPPLY_BYTES: Final = 8 << 20
-
-
-class Supply:
-    """A snapshot that a provider in this process supplies."""
-
-    def __init__(self, site: Site, request: Request, attempt: str) -> None:
-        self.request = request.id
-        self.sites = tuple(request.sites)
-        self._site = site
-        self._client = request.client
-        self._attempt = attempt
-        self._waiting: list[bytes] = []
-        self._size = 0
-
-    def transmit(self, payload: bytes) -> None:
-        """One message of the snapshot."""
-        check_payload(payload)
-        self._waiting.append(payload)
-        self._size += len(payload)
-        if self._size >= _SUPPLY_BYTES:
-            self.flush()
-
-    def flush(self, *, is_end: bool = False) -> None:
-        """What was transmitted is on its way."""
-        if self._waiting:
-            self._site.supply(self._client, self._attempt, self._waiting, self.sites)
-            self._waiting, self._size = [], 0
-        if is_end:
-            self._site.supply(self._client, self._attempt, [b""], self.sites, Kind.SNAPSHOT_END)
 
 
 class Site:
@@ -145,6 +115,11 @@ class Site:
     ) -> OffsetRange:
         """Some messages of a snapshot, or its end."""
         return self.append(lambda first: snapshot_batches(client, attempt, payloads, sites, kind, first, now()))
+
+    def publish(self, part: StagedPart) -> None:
+        """Some messages of a snapshot, which tasks of Spark have staged."""
+        self.log.publish(part.batch, [part.file])
+        self._wake()
 
     def append(self, make: Callable[[int], Iterable[Batch]]) -> OffsetRange:
         """One group, of the batches that are made when it is known where it begins."""
