@@ -112,9 +112,9 @@ def test_who_only_says_what_it_has_does_not_vouch_for_it(shops: Three) -> None:
     request = Subscribe(node=77, cluster=CLUSTER, vclock=here)
     wait_for(lambda: len(a.service.following) == 2)
     before = a.service.count_having(a.id, here[a.id])
-    with a.service.subscribe(request):
+    with a.service.subscribe(request) as (answer, _):
         assert a.service.count_having(a.id, here[a.id]) == before
-        a.service.acknowledge(Ack(node=77, vclock=here))
+        a.service.acknowledge(Ack(node=77, session=answer.session, vclock=here))
         assert a.service.count_having(a.id, here[a.id]) == before + 1
     with a.service.subscribe(Subscribe(node=77, cluster=CLUSTER, vclock=here, term=5)):
         assert not committer(a).is_leading

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,15 +14,18 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from tailrace.log.batch import batches_of
 from tailrace.log.session import ConsumerSession
-from tailrace.message import Lsn
+from tailrace.message import Lsn, Message, Op, now
 from tailrace.relay import flight
 from tailrace.relay.applier import Applier, State
 from tailrace.relay.flight import Call
+from tailrace.relay.heartbeat import SILENCE
+from tailrace.relay.outgoing import Frame
 from tailrace.relay.request import Ack, Heartbeat, Subscribe, Subscribed
 from tailrace.relay.subscription import consumer_name
 from tailrace.relay.vclock import Vclock
-from tests.relay.nodes import TOKEN, TestNode, wait_for, wait_until
+from tests.relay.nodes import HEARTBEAT_S, TOKEN, TestNode, wait_for, wait_until
 
 CLUSTER = str(uuid.UUID(int=7))
 Make = Callable[[str], TestNode]
@@ -164,7 +168,7 @@ class Peer:
         return bytes(found)
 
     def ack(self, vclock: Vclock) -> None:
-        ack = Ack(node=self.id, vclock=vclock)
+        ack = Ack(node=self.id, session=self.answer.session, vclock=vclock)
         list(self.client.do_action(fl.Action(Call.ACK, ack.packed()), flight.options(TOKEN)))
 
     def end(self) -> str:
@@ -176,6 +180,12 @@ class Peer:
             return flight.ours(error).code
         except StopIteration:
             return ""
+
+
+def write_bytes(node: TestNode, mib: int) -> None:
+    """One transaction that cannot be made smaller."""
+    rows = [Message(Op.INSERT, now(), "main.t", {"n": n, "b": os.urandom(1 << 20)}, lsn=Lsn(n)) for n in range(mib)]
+    node.journal.append_local(batches_of(rows))
 
 
 def code_of(work: Callable[[], object]) -> str:
@@ -214,10 +224,79 @@ def test_a_peer_that_is_silent(make: Make) -> None:
     assert Peer(a).end() == "relay.unreachable"
 
 
-def test_one_connection_for_each_peer(make: Make) -> None:
+def test_one_connection_for_each_peer(tmp_path: Path) -> None:
+    with TestNode(tmp_path / "a", CLUSTER, heartbeat_s=10.0) as a:
+        first = Peer(a)
+        assert code_of(lambda: Peer(a)) == "relay.duplicate"
+        assert a.service.following[first.id].session == first.answer.session
+        first.reader.cancel()
+
+
+def test_a_late_acknowledgement_does_not_end_the_next_connection(make: Make) -> None:
+    """It goes back only for who has come again with more."""
     a = make("a")
-    Peer(a)
-    assert code_of(lambda: Peer(a)) == "relay.duplicate"
+    first = Peer(a)
+    first.reader.cancel()
+    wait_for(lambda: not a.service.following)
+    a.write(1)
+    second = Peer(a, a.journal.vclock)
+    assert code_of(lambda: first.ack(Vclock())) == "relay.unknown_replica"
+    second.ack(a.journal.vclock)
+    assert a.service.following[second.id].session == second.answer.session
+
+
+def test_a_peer_that_takes_nothing_any_more_can_come_again(make: Make) -> None:
+    """As when packets are lost: whoever serves the old connection is caught in it."""
+    a = make("a")
+    write_bytes(a, 64)
+    first = Peer(a)
+    try:
+        served = a.service.following[first.id]
+        wait_for(lambda: served.is_silent)
+        second = Peer(a)
+        assert a.service.following[second.id].session == second.answer.session
+        second.ack(Vclock())
+    finally:
+        first.reader.cancel()
+    second.ack(Vclock())
+
+
+def test_a_node_that_is_busy_is_not_taken_for_gone(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction can take longer to come and to be written than a silence lasts."""
+    a, b = make("a"), make("b")
+    heard = []
+    acknowledge, append = a.service.acknowledge, b.journal.append_groups
+
+    def hear(ack: Ack) -> None:
+        heard.append(ack.session)
+        acknowledge(ack)
+
+    def write_slowly(groups: list[list[Frame]]) -> int:
+        if groups:
+            before = len(heard)
+            wait_for(lambda: len(heard) >= before + 2 * SILENCE)
+        return append(groups)
+
+    monkeypatch.setattr(a.service, "acknowledge", hear)
+    monkeypatch.setattr(b.journal, "append_groups", write_slowly)
+    applier = b.follow(a)
+    wait_until(applier, State.FOLLOW)
+    a.write(1)
+    wait_for(lambda: b.journal.vclock == a.journal.vclock)
+    assert len(set(heard)) == 1
+    assert applier.progress.state is State.FOLLOW
+
+
+def test_nodes_with_different_heartbeats(tmp_path: Path, make: Make) -> None:
+    """Each bears the silence that the other has announced."""
+    b = make("b")
+    with TestNode(tmp_path / "a", CLUSTER, heartbeat_s=10 * HEARTBEAT_S) as a:
+        applier = b.follow(a)
+        wait_until(applier, State.FOLLOW)
+        session = a.service.following[b.id].session
+        seen_s = applier.progress.seen_s
+        wait_for(lambda: applier.progress.seen_s > seen_s)  # its second heartbeat
+        assert a.service.following[b.id].session == session
 
 
 @pytest.mark.parametrize("command", [b"", b"{}", b"\xff" * 9, b'{"node": -1}', b"[" * 100_000])
