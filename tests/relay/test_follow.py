@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -28,6 +29,7 @@ from tailrace.relay.vclock import Vclock
 from tests.relay.nodes import HEARTBEAT_S, TOKEN, TestNode, wait_for, wait_until
 
 CLUSTER = str(uuid.UUID(int=7))
+PATIENT_S = 10.0
 Make = Callable[[str], TestNode]
 
 
@@ -35,6 +37,13 @@ Make = Callable[[str], TestNode]
 def make(tmp_path: Path) -> Iterator[Make]:
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(TestNode(tmp_path / name, CLUSTER))
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[TestNode]:
+    """A node that bears a peer which is slow to answer."""
+    with TestNode(tmp_path / "patient", CLUSTER, heartbeat_s=PATIENT_S) as node:
+        yield node
 
 
 def test_a_node_follows_another(make: Make) -> None:
@@ -224,37 +233,34 @@ def test_a_peer_that_is_silent(make: Make) -> None:
     assert Peer(a).end() == "relay.unreachable"
 
 
-def test_one_connection_for_each_peer(tmp_path: Path) -> None:
-    with TestNode(tmp_path / "a", CLUSTER, heartbeat_s=10.0) as a:
-        first = Peer(a)
-        assert code_of(lambda: Peer(a)) == "relay.duplicate"
-        assert a.service.following[first.id].session == first.answer.session
-        first.reader.cancel()
+def test_one_connection_for_each_peer(patient: TestNode) -> None:
+    first = Peer(patient)
+    assert code_of(lambda: Peer(patient)) == "relay.duplicate"
+    assert patient.service.following[first.id].session == first.answer.session
 
 
-def test_a_late_acknowledgement_does_not_end_the_next_connection(make: Make) -> None:
+def test_a_late_acknowledgement_does_not_end_the_next_connection(patient: TestNode) -> None:
     """It goes back only for who has come again with more."""
-    a = make("a")
-    first = Peer(a)
+    first = Peer(patient)
     first.reader.cancel()
-    wait_for(lambda: not a.service.following)
-    a.write(1)
-    second = Peer(a, a.journal.vclock)
+    wait_for(lambda: not patient.service.following)
+    patient.write(1)
+    second = Peer(patient, patient.journal.vclock)
     assert code_of(lambda: first.ack(Vclock())) == "relay.unknown_replica"
-    second.ack(a.journal.vclock)
-    assert a.service.following[second.id].session == second.answer.session
+    second.ack(patient.journal.vclock)
+    assert patient.service.following[second.id].session == second.answer.session
 
 
-def test_a_peer_that_takes_nothing_any_more_can_come_again(make: Make) -> None:
+def test_a_peer_that_takes_nothing_any_more_can_come_again(patient: TestNode) -> None:
     """As when packets are lost: whoever serves the old connection is caught in it."""
-    a = make("a")
-    write_bytes(a, 64)
-    first = Peer(a)
+    write_bytes(patient, 64)
+    first = Peer(patient)
     try:
-        served = a.service.following[first.id]
-        wait_for(lambda: served.is_silent)
-        second = Peer(a)
-        assert a.service.following[second.id].session == second.answer.session
+        served = patient.service.following[first.id]
+        wait_for(lambda: served.sent == patient.journal.vclock)
+        served.acknowledged_s -= 2 * SILENCE * PATIENT_S
+        second = Peer(patient)
+        assert patient.service.following[second.id].session == second.answer.session
         second.ack(Vclock())
     finally:
         first.reader.cancel()
@@ -285,6 +291,15 @@ def test_a_node_that_is_busy_is_not_taken_for_gone(make: Make, monkeypatch: pyte
     wait_for(lambda: b.journal.vclock == a.journal.vclock)
     assert len(set(heard)) == 1
     assert applier.progress.state is State.FOLLOW
+
+
+def test_peers_are_heard_while_something_large_is_appended(patient: TestNode) -> None:
+    peer = Peer(patient)
+    with patient.journal._turn:
+        acknowledging = threading.Thread(target=peer.ack, args=(Vclock(),))
+        acknowledging.start()
+        acknowledging.join(10)
+        assert not acknowledging.is_alive()
 
 
 def test_nodes_with_different_heartbeats(tmp_path: Path, make: Make) -> None:

@@ -97,6 +97,8 @@ class Journal:
     def hear_of(self, term: int) -> None:
         """Somebody leads since a term, or wants to, of whom this node may not have heard."""
         check_leap(self.term, term)
+        if term <= self.term:
+            return  # as nearly always, and nobody waits then while something large is appended
         with self._turn:
             if term > self.term:
                 self._terms.promise(term, NodeId(0), self.limbo)
