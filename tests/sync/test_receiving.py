@@ -259,6 +259,29 @@ def test_values_arrive_as_they_are(places: Places, kind: str, way: tuple[str, st
     assert place.ask("SELECT id, what FROM todo ORDER BY id") == other.ask("SELECT id, what FROM todo ORDER BY id")
 
 
+@pytest.mark.parametrize("batch_rows", [1, 100])
+@pytest.mark.parametrize("kind", ["jsonb", "json", "jdomain"])
+def test_json_of_postgres_stays_what_it_is(places: Places, kind: str, batch_rows: int) -> None:
+    """As one value and not as a string of JSON, also by way of SQLite, and in rows that are taken one by one."""
+    central, laptop, archive = places("postgres"), places("sqlite"), places("postgres")
+    create = "CREATE TABLE todo(id bigint PRIMARY KEY, changed bigint, what {})"
+    laptop.run(create.format("text"))
+    for each in (central, archive):
+        each.run("CREATE DOMAIN jdomain AS jsonb", create.format(kind))
+    one, two, three = (each.install(todo.todo(batch_rows=batch_rows)) for each in (central, laptop, archive))
+    values = ['{"a": [1, 2.50, "x"]}', '"text"', "null", "3", "[]"]
+    for key, value in enumerate(values):
+        central.ask(f"INSERT INTO todo(id, what) VALUES (?, ?::{kind})", (key, value))
+    central.run("INSERT INTO todo(id) VALUES (99)", "INSERT INTO todo(id) VALUES (98)", "DELETE FROM todo WHERE id = 98")
+    sync(two, one)
+    laptop.run("""UPDATE todo SET what = '{"b": 2}' WHERE id = 0""", "DELETE FROM todo WHERE id = 1")
+    sync(two, one)
+    sync(two, three)
+    query = "SELECT id, what::text FROM todo ORDER BY id"
+    assert archive.ask(query) == central.ask(query)
+    assert dict(central.ask(query)) == {0: '{"b": 2}', 2: "null", 3: "3", 4: "[]", 99: None}
+
+
 @pytest.mark.parametrize("value", [b"\xff\x00", 1.5, float("inf"), "text", 7, None])
 def test_values_that_sqlite_holds_against_the_type_of_a_column(places: Places, value: Any) -> None:
     place, other = places("sqlite"), places("sqlite")

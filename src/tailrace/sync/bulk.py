@@ -122,11 +122,13 @@ class _Bulk:
             return
         kinds = (*(column.declared for column in shape.columns), "bigint", "bigint", "boolean", shape.version_type)
         typed = ", ".join(f"{name} {kind}" for name, kind in zip(columns, kinds, strict=True))
-        sent = ", ".join(f"c{place} {kind}" for place, kind in enumerate(kinds))
+        read = (*(column.read_as for column in shape.columns), *kinds[len(shape.columns) :])
+        sent = ", ".join(f"c{place} {kind}" for place, kind in enumerate(read))
+        picked = ", ".join(f"r.c{place}::{kind}" for place, kind in enumerate(kinds))
         self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({typed}, place bigint, wins boolean)")
         self._link.run(
-            f"""INSERT INTO {self._table} SELECT r.*, true FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS ({sent}))
-                WITH ORDINALITY AS r""",
+            f"""INSERT INTO {self._table} SELECT {picked}, r.ordinality, true
+                FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS ({sent})) WITH ORDINALITY AS r""",
             (recordset(rows),),
         )
 

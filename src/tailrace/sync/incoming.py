@@ -134,7 +134,7 @@ def _fresh(link: Link, shape: Shape, missing: Sequence[Column]) -> tuple[Any, ..
 def _default(column: Column) -> str:
     if column.default is not None or not column.is_required:
         return column.default or "NULL"
-    zero = {Kind.BOOLEAN: "false", Kind.REAL: "0"}.get(column.kind, "''")
+    zero = {Kind.BOOLEAN: "false", Kind.REAL: "0", Kind.JSON: "'null'"}.get(column.kind, "''")
     return "0" if "int" in column.declared.lower() or "num" in column.declared.lower() else zero
 
 

@@ -169,7 +169,8 @@ class _Receiving:
         columns = [*map(quoted, shape.column_names), *map(shape.own, (names.FROM_NODE, *ROW_STAMP[:3]))]
         values = [(*row.values, self._sender, row.time, row.node, row.is_deleted) for row in rows]
         into = f"INSERT INTO {shape.view}({', '.join(columns)})"
-        kinds = [column.declared for column in shape.columns] + ["bigint", "bigint", "bigint", "boolean"]
+        stamp = ["bigint", "bigint", "bigint", "boolean"]
+        kinds = [*((column.declared, column.read_as) for column in shape.columns), *zip(stamp, stamp, strict=True)]
         _insert(self._link, shape, into, kinds, from_wire(shape, values, shape.column_names))
 
 
@@ -188,17 +189,23 @@ def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) 
     columns = [*shape.tracker_key, *(shape.own(name) for name in _TRACKER)]
     changes = ", ".join(f"{name} = excluded.{name}" for name in columns[len(shape.key) + 1 :])
     conflict = f"ON CONFLICT ({', '.join(columns[: len(shape.key) + 1])}) DO UPDATE SET {changes}"
-    kinds = [*shape.key_types, "bigint", shape.version_type, "bigint", "boolean"]
+    kinds = [(kind, kind) for kind in (*shape.key_types, "bigint", shape.version_type, "bigint", "boolean")]
     _insert(link, shape, f"INSERT INTO {shape.tracker}({', '.join(columns)})", kinds, values, conflict)
 
 
 def _insert(
-    link: Link, shape: Shape, into: str, kinds: Sequence[str], values: Sequence[tuple[object, ...]], more: str = ""
+    link: Link,
+    shape: Shape,
+    into: str,
+    kinds: Sequence[tuple[str, str]],
+    values: Sequence[tuple[object, ...]],
+    more: str = "",
 ) -> None:
+    """Insert rows whose columns have these types, and in PostgreSQL are read out of JSON as those."""
     if shape.dialect is Dialect.SQLITE:
         marks = ", ".join(shape.mark(number) for number in range(1, len(kinds) + 1))
         link.run_many(f"{into} VALUES ({marks}) {more}", values)
         return
-    typed = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
-    picked = ", ".join(f"c{number}" for number in range(len(kinds)))
+    typed = ", ".join(f"c{number} {read}" for number, (_, read) in enumerate(kinds))
+    picked = ", ".join(f"c{number}::{kind}" for number, (kind, _) in enumerate(kinds))
     link.run(f"{into} SELECT {picked} FROM jsonb_to_recordset($1::jsonb) AS r({typed}) {more}", (recordset(values),))
