@@ -166,6 +166,7 @@ class Service:
 
     async def pending(self, request: Request, caller: Caller) -> Response:
         parameters(request)
+        self._channels.forget(caller.node)
 
         def ask() -> Answer:
             tables = self._pending_tables(caller.node)
