@@ -153,7 +153,7 @@ MALFORMED: dict[str, tuple[Any, ...]] = {
     "no key": row(None, 1000),
     "no time": (1, None, "x", None, None, PEER, False, None),
     "a time before 1970": row(1, -1),
-    "a time that is none": row(1, 1 << 60),
+    "a time that is none": row(1, 1 << 63),
     "a text as a time": (1, 1000, "x", None, "1000", PEER, False, 1000),
     "true as a time": (1, True, "x", None, True, PEER, False, True),
     "another version than the time": (1, 2000, "x", None, 1000, PEER, False, 2000),
@@ -169,6 +169,20 @@ def test_rows_that_are_not_what_the_protocol_says(place: Place, why: str) -> Non
         store.receive(todo.TABLE_ID, PEER, RowBatch(COLUMNS, [row(7, 1000), MALFORMED[why]]))
     assert caught.value.code == "sync.malformed"
     assert todo.whats(place) == {}
+
+
+def test_a_row_after_which_nothing_can_come_holds_nobody_up(places: Places, dialect: str) -> None:
+    place, other = places(dialect), places(dialect)
+    one, two = todo.node(place), todo.node(other)
+    todo.put(place, 1, "the last word", changed=(1 << 53) - 1)
+    sync(one, two)
+    todo.put(other, 1, "and yet another")
+    todo.put(other, 2, "milk")
+    assert sync(one, two).refused == 1
+    assert todo.whats(place) == {1: "the last word", 2: "milk"}
+    assert [(each.why, each.key) for each in one.quarantined()] == [("refused", [1])]
+    assert [(each.why, each.key) for each in two.quarantined()] == [("rejected", [1])]
+    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
 
 
 def test_rows_without_a_stamp_are_their_sender_s(place: Place) -> None:

@@ -33,6 +33,11 @@ class Incoming:
         return self.time, self.node
 
     @property
+    def is_too_late(self) -> bool:
+        """Whether nothing could be later. Clocks do not come there, and nobody else's row has to wait for it."""
+        return self.time >= TIME_MAX
+
+    @property
     def tracker(self) -> Tracker:
         return Tracker(self.key, self.version, self.node)
 
@@ -88,7 +93,7 @@ def _read(shape: Shape, sender: int, places: dict[str, int], row: tuple[Any, ...
     time, node, is_deleted, version = row[len(places) :]
     told = row[places[shape.entity.version]] if shape.entity.version in places else None
     time = told if time is None and not shape.is_hash else time
-    if type(time) is not int or not 0 <= time < TIME_MAX:
+    if type(time) is not int or not 0 <= time < 1 << 63:
         raise malformed(shape, f"have {time!r} as the time of their change, which is none")
     if version is None:
         version = time if is_deleted else told

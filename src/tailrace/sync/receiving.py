@@ -48,9 +48,10 @@ def _is_told_by_stamps(shape: Shape) -> bool:
 def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     link, shape, sender = reception.link, reception.shape, reception.sender
     rows = incoming(shape, sender, batch)
-    refused: dict[Key, str] = {}
+    refused = {row.key: f"{row.time} is no time at which a row can be changed" for row in rows if row.is_too_late}
+    sound = [row for row in rows if not row.is_too_late]
     before: dict[Key, Here] = {}
-    readable = _unless_refused(reception, rows, refused, lambda some: before.update(_here(link, shape, some)))  # 1
+    readable = _unless_refused(reception, sound, refused, lambda some: before.update(_here(link, shape, some)))  # 1
     readable = completed(link, shape, readable, batch.columns)
     losing = quarantine.unknown_edits(reception, readable, before)
     with _Receiving(link, shape, sender) as view:
