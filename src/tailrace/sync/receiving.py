@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tailrace.sync import bulk, names, quarantine
+from tailrace.sync import bulk, changes, names, quarantine
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
@@ -177,19 +177,41 @@ class _Receiving:
 
 def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) -> None:
     """The sender has what it sent. If another version stays here, it gets that; of one that was refused it would not
-    want what is older than its own."""
+    want what is older than its own.
+
+    Where only hooks know who may have a row, they are asked: it does not get one because it has sent its key.
+    """
     link, shape = reception.link, reception.shape
     take_turn(link, shape)
     here = _here(link, shape, [row for row, _ in rows])
-    values = []
+    done: list[tuple[object, ...]] = []
+    others: list[tuple[object, ...]] = []
+    asked: list[tuple[tuple[object, ...], bool]] = []
     for row, is_refused in rows:
         key = from_wire(shape, [row.key], shape.key)[0]
         now = here.get(row.key)
-        is_done = now is None or now.stamp == row.stamp or (is_refused and now.stamp < row.stamp)
-        values.append((*key, reception.sender, row.version, 0 if shape.is_hash else row.node, is_done))
+        has = (*key, reception.sender, row.version, 0 if shape.is_hash else row.node)
+        if now is None or now.stamp == row.stamp or (is_refused and now.stamp < row.stamp):
+            done.append((*has, True))
+        else:
+            others.append((*has, shape.entity.is_told_by_hooks))
+            asked.append((key, now.is_deleted))
+    _put_trackers(link, shape, done)
+    _put_trackers(link, shape, others, leaves_open=shape.entity.is_told_by_hooks)
+    if shape.entity.is_told_by_hooks:
+        changes.ask_hooks(link, shape, asked)
+
+
+def _put_trackers(
+    link: Link, shape: Shape, values: Sequence[tuple[object, ...]], *, leaves_open: bool = False
+) -> None:
+    """What a node has, and whether it gets nothing else; a tracker that is there may be left as open as it is."""
+    if not values:
+        return
     columns = [*shape.tracker_key, *(shape.own(name) for name in _TRACKER)]
-    changes = ", ".join(f"{name} = excluded.{name}" for name in columns[len(shape.key) + 1 :])
-    conflict = f"ON CONFLICT ({', '.join(columns[: len(shape.key) + 1])}) DO UPDATE SET {changes}"
+    count = len(shape.key) + 1
+    changed = ", ".join(f"{name} = excluded.{name}" for name in (columns[count:-1] if leaves_open else columns[count:]))
+    conflict = f"ON CONFLICT ({', '.join(columns[:count])}) DO UPDATE SET {changed}"
     kinds = [(kind, kind) for kind in (*shape.key_types, "bigint", shape.version_type, "bigint", "boolean")]
     _insert(link, shape, f"INSERT INTO {shape.tracker}({', '.join(columns)})", kinds, values, conflict)
 

@@ -66,6 +66,8 @@ def sync_round(store: SyncStore, peer: Peer, report: Report = lambda _table, _pr
         before = progress
         if shape.table_id in theirs:
             progress = exchange.fetch(progress)
+        if progress.older != before.older and shape.entity.is_told_by_hooks:
+            store.process_changes()
         if shape.table_id in ours or progress.older != before.older:  # what was older there gets what is newer here
             before = progress
             progress = exchange.send(progress, is_empty=shape.table_id in empty_there)
