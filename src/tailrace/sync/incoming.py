@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.errors import TailraceError
 from tailrace.sync.database import Link
@@ -55,6 +55,14 @@ class Here:
         return self.time, self.node
 
 
+class Refusal(NamedTuple):
+    """Why a row is not taken."""
+
+    why: str
+    is_about_others: bool = False
+    """Whether it will be when other rows have come."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reception:
     """Rows are taken: where, whose, and by whom."""
@@ -65,6 +73,8 @@ class Reception:
     oneself: int
     refusals: tuple[type[Exception], ...]
     """What the driver raises when the database does not want a row."""
+    is_about_others: Callable[[BaseException], bool]
+    """Whether that was only because of rows that are not here yet, or still are."""
     is_watched: bool
     """Whether a change of these rows may concern others."""
 

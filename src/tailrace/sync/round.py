@@ -73,6 +73,8 @@ def sync_round(store: SyncStore, peer: Peer, report: Report = lambda _table, _pr
             progress = exchange.send(progress, is_empty=shape.table_id in empty_there)
             if progress.older != before.older:
                 progress = exchange.fetch(progress)
+    if progress.fetched:  # rows may have come before those to which they refer
+        store.process_changes()
     return progress
 
 

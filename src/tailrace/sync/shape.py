@@ -76,6 +76,8 @@ class Shape:
     table_schema: str = ""
     uniques: tuple[tuple[str, ...], ...] = ()
     """In SQLite: other columns than the key that no two rows may have in common."""
+    refers_to: frozenset[str] = frozenset()
+    """The tables to which foreign keys refer, in small letters."""
 
     @property
     def table_id(self) -> int:
@@ -185,7 +187,8 @@ def shape_of(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     version = _present(entity, present, entity.version, dialect)
     columns = tuple(column for column in found if not column.is_generated or column.name in key)
     uniques = _sqlite_uniques(link, entity, key) if dialect is Dialect.SQLITE else ()
-    shape = Shape(_with_version(entity, version), dialect, columns, key, own_schema, table_schema, uniques)
+    named = _with_version(entity, version)
+    shape = Shape(named, dialect, columns, key, own_schema, table_schema, uniques, _references(link, entity, dialect))
     _check(shape)
     return shape
 
@@ -261,6 +264,15 @@ def _sqlite_uniques(link: Link, entity: Entity, key: tuple[str, ...]) -> tuple[t
     _, primary = _sqlite(link, entity)
     uniques |= {primary} if primary else set()
     return tuple(sorted(unique for unique in uniques if None not in unique and set(unique) != set(key)))
+
+
+def _references(link: Link, entity: Entity, dialect: Dialect) -> frozenset[str]:
+    if dialect is Dialect.POSTGRES:
+        query = """SELECT c.relname::text FROM pg_constraint k JOIN pg_class c ON c.oid = k.confrelid
+            WHERE k.conrelid = to_regclass($1) AND k.contype = 'f'"""
+        return frozenset(name.lower() for (name,) in link.rows(query, (quoted(entity.table),)))
+    query = 'SELECT "table" FROM pragma_foreign_key_list(?1)'
+    return frozenset(name.lower() for (name,) in link.rows(query, (entity.table,)))
 
 
 def _sqlite_kind(declared: str) -> Kind:
