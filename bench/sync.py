@@ -31,6 +31,7 @@ from tailrace.sync.auth import Accept
 from tailrace.sync.client import SyncNode
 from tailrace.sync.database import open_database
 from tailrace.sync.entity import Entity, Sql
+from tailrace.sync.garbage import collect_seldom
 from tailrace.sync.httplink import JSON
 from tailrace.sync.httppeer import HttpPeer
 from tailrace.sync.server import ServerOptions
@@ -92,6 +93,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(jobs), default=list(jobs))
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    collect_seldom()  # as the commands do
     if options.serve:
         serve(*options.serve)
         return

@@ -177,11 +177,11 @@ def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> list[Ack]:
     """For each row of a batch, what its sender is told."""
     columns = list(zip(*batch.rows, strict=True))
     keys = zip(*(columns[batch.columns.index(name)] for name in shape.key), strict=True)
+    trackers = map(Tracker, keys, columns[-1], columns[-3])
+    if not receipt.refused:
+        return list(map(Ack, trackers))
     refused = {ack.tracker.key: ack.refused for ack in receipt.refused}
-    return [
-        Ack(Tracker(key, version, node), refused.get(key))
-        for key, version, node in zip(keys, columns[-1], columns[-3], strict=True)
-    ]
+    return [Ack(tracker, refused.get(tracker.key)) for tracker in trackers]
 
 
 def _counted(progress: Progress, receipt: Receipt, *, fetched: int = 0, sent: int = 0) -> Progress:
