@@ -150,7 +150,7 @@ class Wire:
         return frozenset(name for name in told if self.own_name(name) is None and name.lower() not in _TRACKER)
 
     @property
-    def _version_type(self) -> type:
+    def _version_type(self) -> type[int] | type[str]:
         return str if self.shape.is_hash else int
 
     @cached_property
