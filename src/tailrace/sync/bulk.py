@@ -20,7 +20,8 @@ from tailrace.sync.shape import Shape
 from tailrace.sync.trackers import take_turn
 from tailrace.sync.values import from_wire, recordset
 
-_STAMP: Final = ("time", "node", "gone", "version")
+_STAMP: Final = ("time", "node")
+"""None is gone, and the version stands in its own column."""
 _TRACKER: Final = (names.TRACKER_NODE, names.TRACKER_VERSION, names.TRACKER_VERSION_NODE, names.TRACKER_PROCESSED)
 
 
@@ -113,14 +114,14 @@ class _Bulk:
 
     def _fill(self) -> None:
         shape, columns = self._shape, (*self._columns, *_STAMP)
-        rows = from_wire(shape, self._rows, shape.column_names)
+        rows = from_wire(shape, [row[: len(columns)] for row in self._rows], shape.column_names)
         if not self._is_postgres:
             listed = ", ".join(columns)
             self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({listed}, wins DEFAULT 1)")
             marks = ", ".join("?" * len(columns))
             self._link.run_many(f"INSERT INTO {self._table}({listed}) VALUES ({marks})", rows)
             return
-        kinds = (*(column.declared for column in shape.columns), "bigint", "bigint", "boolean", shape.version_type)
+        kinds = (*(column.declared for column in shape.columns), "bigint", "bigint")
         typed = ", ".join(f"{name} {kind}" for name, kind in zip(columns, kinds, strict=True))
         sent = ", ".join(f"c{place} {kind}" for place, kind in enumerate(kinds))
         self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({typed}, place bigint, wins boolean)")
@@ -193,7 +194,8 @@ class _Bulk:
         into = f"INSERT INTO {shape.tracker}({', '.join((*shape.tracker_key, *own))})"
         conflict = f"ON CONFLICT ({to}) DO UPDATE SET {changes}"
         keys = ", ".join(self._keys)
-        values = f"i.version, {'0' if shape.is_hash else 'i.node'}"
+        version = self._columns[shape.column_names.index(shape.entity.version)]
+        values = f"i.{version}, {'0' if shape.is_hash else 'i.node'}"
         rows = f"FROM {self._table} AS i WHERE {self._yes} = {self._yes}"  # without a condition SQLite would misread it
         self._link.run(f"{into} SELECT {keys}, {self._reception.sender:d}, {values}, {is_here} {rows} {conflict}")
 

@@ -55,13 +55,21 @@ class Wire:
     # What is sent.
 
     def trackers(self, trackers: Iterable[Tracker]) -> list[Json]:
-        return [self._tracker(each) for each in trackers]
-
-    def acks(self, acks: Iterable[Ack]) -> list[Json]:
+        if self.longs_as_text or len(self.shape.key) > 1:
+            return [self._tracker(each) for each in trackers]
         return [
-            self._tracker(tracker) if refused is None else {**self._tracker(tracker), "refused": refused}
-            for tracker, refused in acks
+            {"primaryKey": key[0], "versionId": version, "changedBy": node}
+            if node != ANY_NODE
+            else {"primaryKey": key[0], "versionId": version}
+            for key, version, node in trackers
         ]
+
+    def acks(self, acks: Sequence[Ack]) -> list[Json]:
+        told = self.trackers(tracker for tracker, _ in acks)
+        for each, (_, refused) in zip(told, acks, strict=True):
+            if refused is not None:
+                each["refused"] = refused
+        return told
 
     def receipt(self, receipt: Receipt) -> Json:
         refused = [{**self._tracker(ack.tracker), "reason": ack.refused} for ack in receipt.refused]
