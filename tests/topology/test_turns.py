@@ -159,7 +159,13 @@ def test_nobody_has_what_is_needed(turns: Turns) -> None:
 def test_it_asks_again_when_it_was_told_to(turns: Turns) -> None:
     turns.direct.registry.set_tunable("physrep_fanout", "1")
     other = Site("shop", "other:1")
-    turns.direct.registry.register_replicant(other, sources=[ROOT])
+    turns.direct.registry.register_replicant(other, Report(first_offset=100), sources=[ROOT])
+    assert turns.placing.sources() == []
+    turns.direct.asked.clear()
+    assert turns.placing.sources() == []
+    assert turns.direct.asked == [], "the registry said 1 s, since the other one is about to come"
+    turns.direct.registry.update_registry(other, ROOT)
+    turns.clock.now += 1.2
     assert turns.placing.sources() == []
     turns.direct.asked.clear()
     turns.clock.now += 4.9

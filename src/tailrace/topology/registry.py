@@ -156,6 +156,9 @@ class Registry:
     def rebalance(self, database: str) -> Move | None:
         """Ask one replica to move up, if one would gain by it and none is on its way."""
         with self._call() as now:
+            if database not in self._placement.trees:
+                hint = "name a log that `tailrace topology show` has"
+                raise TailraceError("topology.unknown_node", f"the registry knows no log {database}", hint=hint)
             return propose_move(self._placement, database, now)
 
     def needed(self, site: Site) -> Needed:
