@@ -16,6 +16,7 @@ from tailrace.log.repair import find_damage
 from tailrace.log.retention import Keep, retain
 from tailrace.log.view import LogView
 from tailrace.relay.applier import Source
+from tailrace.topology.answers import Reason, Refusal
 from tailrace.topology.copied import promote
 from tailrace.topology.matching import Rollback
 from tailrace.topology.pulling import Bytes
@@ -336,3 +337,20 @@ def test_a_copy_that_has_nothing_yet_says_so(log: CommitLog, stack: ExitStack, t
     root = stack.enter_context(Served(tmp_path / "root"))
     stack.enter_context(Copying(tmp_path / "first", [root.source]))
     second.reaches(log)
+
+
+def test_a_source_that_the_registry_refuses_has_not_failed(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    copy = Copying(tmp_path / "copy", [root.source])
+    failed: list[Source] = []
+    refusals = [Refusal(Reason.FULL, "no slot", 1.0)]
+
+    def connected(_: Source) -> None:
+        if refusals:
+            raise refusals.pop().error()
+
+    copy.replica.connected, copy.replica.failed = connected, failed.append
+    stack.enter_context(copy)
+    copy.reaches(log)
+    assert any("topology.refused" in line for line in copy.said)
+    assert failed == [], "nobody else is to doubt it"

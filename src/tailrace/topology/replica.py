@@ -23,6 +23,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.standing import Standing
 from tailrace.message import Offset
 from tailrace.relay.applier import Source
+from tailrace.topology.answers import REFUSED
 from tailrace.topology.copied import CopiedLog, is_begun
 from tailrace.topology.following import Arrival, Following
 from tailrace.topology.matching import ANY, Meeting, Rollback
@@ -124,7 +125,7 @@ class Replica:
         self.connected: Callable[[Source], None] = lambda _: None
         """Told which source is followed now; may refuse."""
         self.failed: Callable[[Source], None] = lambda _: None
-        """Told of a source that could not be followed."""
+        """Told of a source that could not be followed, other than by the will of the registry."""
         self.floor: Callable[[], Offset | None] = lambda: None
         """The lowest offset that copies of this copy need."""
         self.cutting: Callable[[Offset], AbstractContextManager[None]] = lambda _: nullcontext()
@@ -173,7 +174,8 @@ class Replica:
             self._tell(state=State.CONNECT, error=error)
             self._report(f"source {source.name}: {error}")
             errors.append(error)
-            self.failed(source)
+            if error.code != REFUSED:
+                self.failed(source)
         if errors and all(error.code in _LACKING for error in errors):
             self._miss(may_recopy=all(error.code == _GONE for error in errors))
 
