@@ -354,3 +354,16 @@ def test_a_source_that_the_registry_refuses_has_not_failed(log: CommitLog, stack
     copy.reaches(log)
     assert any("topology.refused" in line for line in copy.said)
     assert failed == [], "nobody else is to doubt it"
+
+
+def test_the_log_is_kept_for_a_copy_that_is_stopped(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source]))
+    copy.reaches(log)
+    has = log.next_offset
+    copy.replica.pause(is_paused=True)
+    wait_for(lambda: copy.progress.state is State.STOPPED)
+    append(log, 200, 20)
+    told = len(root.pulling.kept)
+    wait_for(lambda: len(root.pulling.kept) > told + 1)
+    assert {kept.offset for kept in root.pulling.kept[told:]} == {has}
