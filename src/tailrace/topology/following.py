@@ -18,7 +18,8 @@ from tailrace.log.identity import identity_of
 from tailrace.log.standing import standing_of
 from tailrace.message import Offset
 from tailrace.relay.applier import Source
-from tailrace.relay.flight import SILENCE, ask, options, our_errors
+from tailrace.relay.flight import ask, options, our_errors
+from tailrace.relay.heartbeat import SILENCE
 from tailrace.relay.paper import Paper
 from tailrace.relay.watchdog import Watchdog
 from tailrace.topology.copied import CopiedLog, Spot

@@ -26,7 +26,7 @@ from tailrace.log.standing import standing_of
 from tailrace.log.view import LogView
 from tailrace.log.watch import Watch
 from tailrace.message import Offset
-from tailrace.relay.flight import SILENCE
+from tailrace.relay.heartbeat import SILENCE
 from tailrace.relay.holds import REPLICA, Holds
 from tailrace.topology.copied import is_begun
 from tailrace.topology.pace import Pace
