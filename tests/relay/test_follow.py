@@ -259,8 +259,9 @@ def test_a_peer_that_takes_nothing_any_more_can_come_again(patient: TestNode) ->
         served = patient.service.following[first.id]
         wait_for(lambda: served.sent == patient.journal.vclock)
         served.acknowledged_s -= 2 * SILENCE * PATIENT_S
+        assert not patient.service.present()
         second = Peer(patient)
-        assert patient.service.following[second.id].session == second.answer.session
+        assert patient.service.present()[second.id].session == second.answer.session
         second.ack(Vclock())
     finally:
         first.reader.cancel()

@@ -188,6 +188,11 @@ class Service:
         with self.acknowledged:
             self.acknowledged.notify_all()
 
+    def present(self) -> dict[int, Subscription]:
+        """The peers that follow and were heard of. Whoever serves another one may be caught in sending something that
+        nobody takes."""
+        return {node: each for node, each in [*self.following.items()] if not each.is_silent}
+
     def count_having(self, origin: NodeId, lsn: Lsn) -> int:
         """How many of the peers that follow have a message, durably."""
         return sum(each.vouches_for(origin, lsn) for each in [*self.following.values()])
