@@ -44,6 +44,8 @@ class Arrival:
     source_offset: Offset
     behind_bytes: int
     came_bytes: int
+    age_s: float
+    """How long ago the log itself was heard of, at the top."""
 
 
 class Following:
@@ -101,7 +103,7 @@ class Following:
             elif unsynced >= _SYNC_BYTES:
                 log.sync_soon()
                 unsynced = 0
-            yield Arrival(log.durable_offset, Offset(piece.next_offset), piece.behind_bytes, len(raw))
+            yield Arrival(log.durable_offset, Offset(piece.next_offset), piece.behind_bytes, len(raw), piece.age_s)
             if is_over():
                 return
 
