@@ -330,6 +330,19 @@ def test_a_session_holds_the_consumer(make: Make) -> None:
         ConsumerSession(a.service.consumers, consumer_name(99))
 
 
+def test_a_consumer_that_somebody_looks_after(make: Make) -> None:
+    """It is over in a moment, so the peer comes again."""
+    a, b = make("a"), make("b")
+    a.write(1)
+    a.service.keep_for(b.id, Vclock())
+    with ConsumerSession(a.service.consumers, consumer_name(b.id)):
+        applier = b.follow(a, register=False)
+        wait_until(applier, State.LOADING)
+        assert applier.progress.error is not None
+        assert applier.progress.error.code == "relay.duplicate"
+    wait_until(applier, State.FOLLOW)
+
+
 def test_a_failure_that_nobody_thought_of_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that ended without a word would be taken for one that works."""
     a, b = make("a"), make("b")
