@@ -303,6 +303,18 @@ def test_peers_are_heard_while_something_large_is_appended(patient: TestNode) ->
         assert not acknowledging.is_alive()
 
 
+def test_a_transaction_that_is_gathered_in_steps(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.relay.outgoing._STEP_BYTES", 1)
+    a, b = make("a"), make("b")
+    applier = b.follow(a)
+    rows = [Message(Op.INSERT, now(), f"main.t{n % 5}", {"n": n}, lsn=Lsn(n)) for n in range(1, 51)]
+    a.journal.append_local(batches_of(rows))
+    a.write(51)
+    wait_for(lambda: b.journal.vclock == a.journal.vclock)
+    assert sorted(b.received(a.id)) == [(n, n) for n in range(1, 52)]
+    wait_until(applier, State.FOLLOW)
+
+
 def test_nodes_with_different_heartbeats(tmp_path: Path, make: Make) -> None:
     """Each bears the silence that the other has announced."""
     b = make("b")
