@@ -16,7 +16,7 @@ from tailrace.observe.logs import LogLook
 from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode
 from tailrace.observe.nodes import SILENT_S, TreeLook, overview_of_node, overview_of_replica, tree_of
 from tailrace.relay.subscription import consumer_name
-from tailrace.topology.answers import Confirmed, Offer
+from tailrace.topology.answers import Confirmed, Offer, Row
 from tailrace.topology.member import Report
 from tests.topology.clock import Clock
 from tests.topology.places import ROOT, site
@@ -217,7 +217,12 @@ def test_a_replica_that_is_cut_off_is_trouble(tmp_path: Path) -> None:
 
 def test_a_topology_is_not_asked_for_all_the_time() -> None:
     asked: list[int] = []
-    look = TreeLook(lambda: asked.append(1) or [])  # type: ignore[func-returns-value]
+
+    def ask() -> list[Row]:
+        asked.append(1)
+        return []
+
+    look = TreeLook(ask)
     assert look.read() is look.read()
     assert len(asked) == 1
 
