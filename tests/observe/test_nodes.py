@@ -26,6 +26,7 @@ ERROR = TailraceError("relay.unreachable", "no route", hint="look at the network
 SOURCE = {"state": "follow", "error": None, "behind": 3, "behind_bytes": 300, "behind_s": 1.5, "age_s": 0.1}
 PEER = {
     "node": "77",
+    "state": "follows",
     "is_following": True,
     "behind": 5,
     "behind_bytes": 500,
@@ -117,8 +118,8 @@ def test_a_source_of_which_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_peers(tmp_path: Path) -> None:
-    lost = {**PEER, "node": "78", "is_following": False, "lost": "past its cap"}
-    away = {**PEER, "node": "79", "is_following": False}
+    lost = {**PEER, "node": "78", "state": "lost", "is_following": False, "lost": "past its cap"}
+    away = {**PEER, "node": "79", "state": "away", "is_following": False}
     found = node(tmp_path, peers=[PEER, lost, away], slow={"copy": 12.0})
     assert [(each.state, each.health) for each in found.of(Kind.PEER)] == [
         ("follows", Health.GOOD),

@@ -105,6 +105,15 @@ def test_who_does_not_take_the_answer_is_cut_off(stack: ExitStack) -> None:
         wait_for(lambda: connections(server) == 0)
 
 
+def test_nonsense_is_told_by_our_own_logger(stack: ExitStack, caplog: pytest.LogCaptureFixture) -> None:
+    """Another one would write past what shows a run, in another form."""
+    with serving() as server, caplog.at_level("WARNING"):
+        link = connect(server, stack)
+        link.sendall(b"nonsense\r\n\r\n")
+        assert link.recv(12) == b"HTTP/1.1 400"
+    assert {record.name for record in caplog.records} == {"tailrace.serving.prompt"}
+
+
 def test_who_says_that_somebody_else_calls_is_not_believed() -> None:
     """A proxy's headers would let a guesser be a new one with each guess."""
     with serving() as server:
