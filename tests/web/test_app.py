@@ -176,6 +176,11 @@ class TestAccess:
         page.post("/leave")
         assert page.get("/").status_code == 401
 
+    def test_a_session_has_an_end(self, server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tailrace.web.access.SESSION_S", 0.0)
+        with closing(browser(server)) as client:
+            assert client.get("/").status_code == 401
+
     def test_no_script_but_our_own(self, page: httpx.Client) -> None:
         for path in ("/", "/log", "/log/4", "/audit", "/stuck/office"):
             answer = page.get(path)
@@ -196,7 +201,7 @@ class TestPage:
         text = page.get("/").text
         assert "pipeline shop" in text
         assert "writer office could not write message 4" in text
-        assert "8 behind" in text
+        assert "4 · 8 behind" in text, "so many have passed, and so many are to come"
         assert "omit" in text
 
     def test_hostile_names_are_text(self, page: httpx.Client) -> None:
