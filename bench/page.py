@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 from figures import Figures
 from playwright.sync_api import Browser, Page, sync_playwright
+from processes import cpu_s
 
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
@@ -172,11 +173,6 @@ def cost(figures: Figures, pid: int, seconds: float, when: str = "with one page 
     used = 100 * (cpu_s(pid) - before_s) / (time.monotonic() - began_s)
     key = "core_percent_" + re.sub(r"\W+", "_", when)
     figures.add(key, used, "% of a core", at_most=2)
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,8 @@ CODES: Final[dict[str, Exit]] = {
     "queue.gap": Exit.RUNTIME,
     "queue.other_log": Exit.RUNTIME,
     "queue.other_site": Exit.INPUT,
+    "queue.ahead": Exit.RUNTIME,
+    "queue.outbox_taken": Exit.INPUT,
     "queue.too_many": Exit.RUNTIME,
     "queue.no_outbox": Exit.INPUT,
     "queue.malformed": Exit.INPUT,

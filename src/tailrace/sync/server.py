@@ -166,6 +166,7 @@ class Service:
 
     async def pending(self, request: Request, caller: Caller) -> Response:
         parameters(request)
+        self._channels.forget(caller.node)
 
         def ask() -> Answer:
             tables = self._pending_tables(caller.node)
@@ -229,6 +230,8 @@ class Service:
                 part = self._store.receive(wire.shape.table_id, caller.node, batch)
                 receipt.refused.extend(part.refused)
                 receipt.older.extend(part.older)
+            if receipt.older and wire.shape.entity.is_told_by_hooks:  # the caller will ask for what is newer
+                self._processing.catch_up()
             return Answer.json(request, wire.receipt(receipt))
 
         return (await self._with_body(request, (JSON, arrowform.MEDIA_TYPE), take)).response()
