@@ -340,6 +340,19 @@ def test_news_end_with_the_session(server: HttpServer, page: httpx.Client, monke
             pass
 
 
+def test_who_wants_only_to_know_whether_there_are_news_gets_none(client: httpx.Client) -> None:
+    assert client.head("/events").status_code == 200
+
+
+def test_who_leaves_in_the_middle_of_a_form_makes_no_noise(
+    server: HttpServer, client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as link:
+        link.sendall(b"POST /enter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken=")
+    assert client.get("/api/overview").status_code == 200  # it was noticed by now
+    assert not caplog.records
+
+
 def test_only_so_many_pages_get_news(server: HttpServer, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tailrace.web.live.WEB_PAGES_MAX", 2)
     with client.stream("GET", "/events"), client.stream("GET", "/events") as last:
