@@ -328,7 +328,7 @@ class TestManyListeners:
 
 class TestRetention:
     def test_nothing_is_removed_under_a_listener(self, log: CommitLog) -> None:
-        """Acceptance test 25. What others have acknowledged long ago stays for one that is slow, and goes when it has it."""
+        """Acceptance test 25. What others have acknowledged stays for one that is slow, and goes when it has it."""
         told = Notebook()
         told.answers["n0"] = [Retry(60.0)]
         received = receiver(log)
