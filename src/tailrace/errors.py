@@ -149,6 +149,9 @@ CODES: Final[dict[str, Exit]] = {
     "web.no_token": Exit.INPUT,
     "web.too_large": Exit.INPUT,
     "web.too_many_tries": Exit.INPUT,
+    "web.slow": Exit.RUNTIME,
+    "web.busy": Exit.RUNTIME,
+    "web.failed": Exit.RUNTIME,
     "web.not_started": Exit.ENVIRONMENT,
 }
 """Every code that exists, with the exit status of a command that ends with it."""

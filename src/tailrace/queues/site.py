@@ -14,8 +14,9 @@ from typing import Any, Final, Self
 
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch
-from tailrace.log.commitlog import CommitLog, LogConfig, OffsetRange
+from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.consumers import Consumers
+from tailrace.log.group import OffsetRange
 from tailrace.message import now
 from tailrace.node.form import RetentionForm
 from tailrace.node.retaining import remove_unneeded

@@ -26,6 +26,7 @@ from tailrace.sync.values import from_wire, to_wire
 LINES_MAX: Final = 20_000
 """So many lines of the ChangeLog are worked off in one transaction."""
 _COLUMNS: Final = ("chTableId", "chEntityPk", "chEntityPk2", "chEntityPk3", "chEntityPk4", "chType", "chId")
+_UPSERTED: Final = 1
 _DELETED: Final = 2
 
 
@@ -69,15 +70,28 @@ def welcome(link: Link, shape: Shape, node: int) -> None:
         with _Shadows(link, shape) as shadows:
             text = with_table(fitted(entity.run_on_new_node.of(shape.dialect), shape.dialect), shape.table)
             shadows.run(for_node(text, node))
-            _merge(link, shape, shadows.wanted())
+            _merge(link, shape, shadows.wanted(), is_unique=True)
     elif entity.on_new_node is not None:
         with _Shadows(link, shape) as shadows:
             shadows.put((key, node) for key in entity.on_new_node(_driver(link), node))
-            _merge(link, shape, shadows.wanted())
+            _merge(link, shape, shadows.wanted(), is_unique=True)
     else:
         keys = ", ".join(f"{shape.table}.{name}" for name in shape.table_key)
         audience = "" if entity.audience is None else f" WHERE {for_node(entity.audience.of(shape.dialect), node)}"
-        _merge(link, shape, f"SELECT {keys}, {_bigint(shape, str(node))} FROM {shape.table}{audience}")
+        wanted = f"SELECT {keys}, {_bigint(shape, str(node))} FROM {shape.table}{audience}"
+        _merge(link, shape, wanted, is_unique=True)
+
+
+def ask_hooks(link: Link, shape: Shape, keys: Sequence[tuple[tuple[object, ...], bool]]) -> None:
+    """Let be asked who gets some rows though nothing has changed; with each key goes whether the row is gone."""
+    columns = (_COLUMNS[0], *_COLUMNS[1 : 1 + len(shape.key)], _COLUMNS[5])
+    marks = [shape.mark(number) for number in range(1, len(shape.key) + 2)]
+    if shape.dialect is Dialect.POSTGRES:
+        marks = [*(f"{place}::text" for place in marks[:-1]), marks[-1]]
+    into = f"INSERT INTO {shape.own_table(names.CHANGES)}({', '.join(columns)})"
+    lines = [(*key, _DELETED if is_gone else _UPSERTED) for key, is_gone in keys]
+    if lines:
+        link.run_many(f"{into} VALUES ({shape.table_id}, {', '.join(marks)})", lines)
 
 
 def _run(link: Link, shape: Shape, by_table: dict[str, Shape], present: set[int], taken: str) -> None:
@@ -93,7 +107,7 @@ def _run(link: Link, shape: Shape, by_table: dict[str, Shape], present: set[int]
     if entity.on_change is not None:
         with _Shadows(link, shape) as shadows:
             shadows.put(entity.on_change(_driver(link), _changes(link, shape, taken)))
-            _merge(link, shape, shadows.wanted())
+            _merge(link, shape, shadows.wanted(), is_unique=True)
         return
     keys = ", ".join(f"{shape.table}.{name}" for name in shape.table_key)
     nodes = shape.own_table(names.NODES)
@@ -112,7 +126,7 @@ def _run_hook(link: Link, shape: Shape, hook: RunOnChange, watched: Sequence[Sha
     with _Shadows(link, shape) as shadows:
         shadows.show_changes(watched, taken)
         shadows.run(fitted(hook.sql.of(shape.dialect), shape.dialect))
-        _merge(link, shape, shadows.wanted())
+        _merge(link, shape, shadows.wanted(), is_unique=True)
 
 
 def _about(shapes: Sequence[Shape]) -> str:
@@ -152,8 +166,11 @@ def _bury(link: Link, shape: Shape, taken: str) -> None:
             link.run(statement)
 
 
-def _merge(link: Link, shape: Shape, wanted: str) -> None:
-    """A query gives keys and nodes: these get the version that is here, unless they have it."""
+def _merge(link: Link, shape: Shape, wanted: str, *, is_unique: bool = False) -> None:
+    """A query gives keys and nodes: these get the version that is here, unless they have it.
+
+    They are inserted in the order in which they will be read; in any other, large indexes are slow.
+    """
     keys = shape.tracker_key
     node, processed = shape.own("trkrDestinationNode"), shape.own("trkrProcessed")
     columns = ", ".join((*keys, node))
@@ -170,12 +187,13 @@ def _merge(link: Link, shape: Shape, wanted: str) -> None:
     link.run(
         f"""INSERT INTO {_main(shape, shape.tracker)}({columns})
         WITH w({columns}) AS ({wanted})
-        SELECT DISTINCT {", ".join(f"w.{name}" for name in (*keys, node))} FROM w
+        SELECT {"" if is_unique else "DISTINCT"} {", ".join(f"w.{name}" for name in (*keys, node))} FROM w
             JOIN {nodes} AS n ON n.{shape.own("nodeId")} = w.{node}
             JOIN {shape.stamp} AS st ON {at_stamp} {table_join(shape) if shape.is_hash else ""}
             LEFT JOIN {_main(shape, shape.tracker)} AS t ON {at_tracker}
         WHERE w.{node} <> (SELECT {shape.own("nodeId")} FROM {oneself})
             AND (t.{keys[0]} IS NULL OR ({is_sent} AND NOT ({has_it})))
+        ORDER BY {", ".join(f"w.{name}" for name in (*keys, node))}
         ON CONFLICT ({columns}) DO UPDATE SET {processed} = {no}"""
     )
 
@@ -241,7 +259,7 @@ class _Shadows:
             f"""CREATE TEMP TABLE {shape.own(shape.entity.tracker_name)}({kinds},
             {shape.own("trkrDestinationNode")} bigint, {shape.own("trkrVersionId")} {shape.version_type},
             {shape.own("trkrVersionNode")} bigint DEFAULT 0, {shape.own("trkrProcessed")} {processed},
-            PRIMARY KEY ({keys}, {shape.own("trkrDestinationNode")}))"""
+            PRIMARY KEY ({keys}, {shape.own("trkrDestinationNode")}){"" if is_postgres else " ON CONFLICT REPLACE"})"""
         )
         return self
 
@@ -252,7 +270,8 @@ class _Shadows:
                 self._link.run(f"DROP TABLE {self._changes}")
 
     def show_changes(self, watched: Sequence[Shape], taken: str) -> None:
-        """Let the ChangeLog have the lines of some tables. Keys have their own type if that is one and the same."""
+        """Let the ChangeLog have the lines of some tables, of each row the last one. Keys have their own type if that is
+        one and the same."""
         name = self._shape.own(names.CHANGES)
         self._changes = f"{self._space}.{name}"
         columns = ", ".join(_COLUMNS)
@@ -261,7 +280,8 @@ class _Shadows:
             own = dict(zip(_COLUMNS[1:5], kinds.pop(), strict=False))
             columns = ", ".join(f"{each}::{own[each]} AS {each}" if each in own else each for each in _COLUMNS)
         tables = ", ".join(str(each.table_id) for each in watched)
-        self._link.run(f"CREATE TEMP TABLE {name} AS SELECT {columns} FROM {taken} WHERE chTableId IN ({tables})")
+        last = f"SELECT max(chId) FROM {taken} WHERE chTableId IN ({tables}) GROUP BY {', '.join(_COLUMNS[:5])}"
+        self._link.run(f"CREATE TEMP TABLE {name} AS SELECT {columns} FROM {taken} WHERE chId IN ({last})")
 
     def run(self, statement: str) -> None:
         try:

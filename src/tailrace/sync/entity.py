@@ -13,8 +13,8 @@ from tailrace.sync.names import Dialect
 
 TABLE_ID_MAX: Final = (1 << 31) - 1
 BATCH_DEFAULT: Final = 100
-BATCH_ROWS_DEFAULT: Final = 2000
 BATCH_ROWS_MAX: Final = 10_000
+BATCH_ROWS_DEFAULT: Final = BATCH_ROWS_MAX
 NAME_BYTES_MAX: Final = 63
 """Of a name in PostgreSQL. Names of sync's own that would be longer are made of the table's number."""
 
@@ -110,7 +110,7 @@ class Entity:
     batch: int = BATCH_DEFAULT
     """Tables with a lower number come first: no other one begins before they are done."""
     batch_rows: int = BATCH_ROWS_DEFAULT
-    """So many rows travel at a time; fewer, if they are large."""
+    """So many rows travel at a time, at most; fewer at first, and if they are large or the link is slow."""
     tracker: str = ""
     """The tracker table's name; the table's with `Replicate` behind it unless said."""
     receive: Receive = field(default_factory=Receive)
@@ -150,6 +150,11 @@ class Entity:
         found = [column.name for column in table.primary_key.columns] if "key" not in more else more.pop("key")
         key = tuple(str(getattr(column, "name", column)) for column in found)
         return cls(table.name, table_id, str(getattr(version, "name", version)), key=key, **more)
+
+    @property
+    def is_told_by_hooks(self) -> bool:
+        """Whether only the entity's own SQL, functions or application know who may have a row."""
+        return self.audience is None and bool(self.run_on_change or self.on_change is not None or self.by_hand)
 
     @property
     def tracker_name(self) -> str:

@@ -1,19 +1,22 @@
 """A round of sync with one other node: what it has for us, what we have for it, table by table.
 
-Tables of a lower batch come first, and no other begins before they are done in both directions. A round may be cut at
-any point: what was acknowledged stays so, and the next one goes on with what was not.
+Tables of a lower batch come first, and no other begins before they are done in both directions. Where they have got
+something meanwhile it is their turn again, and rows that were asked for already are left. A round may be cut at any
+point: what was acknowledged stays so, and the next one goes on with what was not.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from tailrace.ahead import one_ahead
 from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.pagesize import PageSize
 from tailrace.sync.shape import Shape
 from tailrace.sync.store import SyncStore
 
@@ -50,28 +53,55 @@ class Progress:
     """Rows for which the receiver had a newer version."""
 
 
+_PASSES_MAX: Final = 10
+"""Who changes lower batches all the time does not make a round last for ever."""
+
 Report = Callable[[str, Progress], None]
 """Told the table and what was done so far, after each batch."""
 
 
 def sync_round(store: SyncStore, peer: Peer, report: Report = lambda _table, _progress: None) -> Progress:
     """Exchange everything once."""
+    progress, is_whole = Progress(), False
+    for _ in range(_PASSES_MAX):
+        progress, is_whole = _pass(store, peer, report, progress)
+        if is_whole:
+            break
+    if progress.fetched:  # rows may have come before those to which they refer
+        store.process_changes()
+    return progress
+
+
+def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> tuple[Progress, bool]:
+    """Exchange what there is, up to a table that has to stand back; whether there was none."""
     store.process_changes()
     theirs, empty_there = peer.pending_tables()
     ours = store.pending_tables(peer.node_id)
     waiting = [shape for shape in store.by_batch() if shape.table_id in theirs or shape.table_id in ours]
-    progress = Progress()
     for shape in waiting:  # in the order of their batches: no other one begins before they are done
         exchange = _Exchange(store, peer, shape, report)
         before = progress
         if shape.table_id in theirs:
             progress = exchange.fetch(progress)
+        if progress.older != before.older and shape.entity.is_told_by_hooks:
+            store.process_changes()
         if shape.table_id in ours or progress.older != before.older:  # what was older there gets what is newer here
             before = progress
             progress = exchange.send(progress, is_empty=shape.table_id in empty_there)
             if progress.older != before.older:
                 progress = exchange.fetch(progress)
-    return progress
+        if exchange.stands_back:
+            return progress, False
+    return progress, True
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Rows that were asked for."""
+
+    batch: RowBatch
+    is_last: bool
+    asked_s: float
 
 
 class _Exchange:
@@ -83,16 +113,21 @@ class _Exchange:
         self._shape = shape
         self._report = report
         self._table = shape.table_id
-        self._limit = shape.entity.batch_rows
+        self._lower = {each.table_id for each in store.by_batch() if each.entity.batch < shape.entity.batch}
+        self.stands_back = False
+        """Whether rows were left because there was something in a lower batch by then."""
+        self._size = PageSize(shape)
 
     def fetch(self, progress: Progress) -> Progress:
         """What the other node has for this one."""
-        store, peer, table, limit = self._store, self._peer, self._table, self._limit
+        store, peer, table = self._store, self._peer, self._table
         if not store.is_empty(table):
-            for trackers in _pages(lambda after: peer.pending_trackers(table, after, limit), limit):
+            for trackers in self._pages(lambda after, limit: peer.pending_trackers(table, after, limit)):
                 if known := store.already_received(table, trackers):
                     peer.mark_processed(table, [Ack(each) for each in known])
-        pages = self._row_pages(lambda after: peer.pending_rows(table, after, limit))
+        pages = self._row_pages(
+            lambda after, limit: self._in_turn(peer.pending_rows(table, after, limit), lambda: peer.pending_tables()[0])
+        )
         taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
         with closing(taken):
             for batch, receipt in taken:
@@ -102,12 +137,16 @@ class _Exchange:
 
     def send(self, progress: Progress, *, is_empty: bool) -> Progress:
         """What this node has for the other one."""
-        store, peer, table, limit, node = self._store, self._peer, self._table, self._limit, self._peer.node_id
+        store, peer, table, node = self._store, self._peer, self._table, self._peer.node_id
         if not is_empty:
-            for trackers in _pages(lambda after: store.pending_trackers(table, node, after, limit), limit):
+            for trackers in self._pages(lambda after, limit: store.pending_trackers(table, node, after, limit)):
                 if known := peer.already_received(table, trackers):
                     store.mark_processed(table, node, [Ack(each) for each in known])
-        pages = self._row_pages(lambda after: store.pending_rows(table, node, after, limit))
+        pages = self._row_pages(
+            lambda after, limit: self._in_turn(
+                store.pending_rows(table, node, after, limit), lambda: store.pending_tables(node)
+            )
+        )
         taken = self._taken(pages, lambda batch: peer.receive(table, batch))
         with closing(taken):
             for batch, receipt in taken:
@@ -115,52 +154,70 @@ class _Exchange:
                 progress = self._told(_counted(progress, receipt, sent=len(batch)))
         return progress
 
-    def _row_pages(self, ask: Callable[[Key | None], RowBatch]) -> Iterator[tuple[RowBatch, bool]]:
-        """Pages of rows, each with whether it is the last one."""
+    def _in_turn(self, batch: RowBatch, pending: Callable[[], list[int]]) -> RowBatch:
+        """Rows, unless a lower batch has something. That is asked after they were read: what they may depend on was
+        committed with them or before them, so it is either here or pending."""
+        if batch.rows and self._lower and not self._lower.isdisjoint(pending()):
+            self.stands_back = True
+            return RowBatch((), [])
+        return batch
+
+    def _pages(self, ask: Callable[[Key | None, int], list[Tracker]]) -> Iterator[list[Tracker]]:
+        after: Key | None = None
+        limit = self._size.rows
+        while page := ask(after, limit):
+            yield page
+            if len(page) < limit:
+                return
+            after = page[-1].key
+
+    def _row_pages(self, ask: Callable[[Key | None, int], RowBatch]) -> Iterator[_Page]:
         after: Key | None = None
         is_last = False
-        while not is_last and (batch := ask(after)).rows:
-            is_last = len(batch) < self._limit and not batch.is_cut
-            yield batch, is_last
+        while not is_last:
+            limit, began_s = self._size.rows, time.perf_counter()
+            batch = ask(after, limit)
+            if not batch.rows:
+                return
+            is_last = len(batch) < limit and not batch.is_cut
+            yield _Page(batch, is_last, time.perf_counter() - began_s)
             after = tuple(batch.rows[-1][batch.columns.index(name)] for name in self._shape.key)
 
     def _taken(
-        self, pages: Iterator[tuple[RowBatch, bool]], take: Callable[[RowBatch], Receipt]
+        self, pages: Iterator[_Page], take: Callable[[RowBatch], Receipt]
     ) -> Generator[tuple[RowBatch, Receipt]]:
         """Pages and what became of them. While one is taken, the next is asked for, and the last one confirmed."""
-        first, is_last = next(pages, (None, True))
+
+        def taken(page: _Page) -> tuple[RowBatch, Receipt]:
+            began_s = time.perf_counter()
+            receipt = take(page.batch)
+            self._size.took(page.asked_s + time.perf_counter() - began_s)
+            return page.batch, receipt
+
+        first = next(pages, None)
         if first is None:
             return
-        if is_last:
-            yield first, take(first)
+        if first.is_last:
+            yield taken(first)
             return
-        batches = chain([first], (batch for batch, _ in pages))
-        with closing(one_ahead(batches)) as asked, closing(one_ahead((each, take(each)) for each in asked)) as taken:
-            yield from taken
+        all_pages = chain([first], pages)
+        with closing(one_ahead(all_pages)) as asked, closing(one_ahead(taken(each) for each in asked)) as done:
+            yield from done
 
     def _told(self, progress: Progress) -> Progress:
         self._report(self._shape.entity.table, progress)
         return progress
 
 
-def _pages(ask: Callable[[Key | None], list[Tracker]], limit: int) -> Iterator[list[Tracker]]:
-    after: Key | None = None
-    while page := ask(after):
-        yield page
-        if len(page) < limit:
-            return
-        after = page[-1].key
-
-
 def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> list[Ack]:
     """For each row of a batch, what its sender is told."""
     columns = list(zip(*batch.rows, strict=True))
     keys = zip(*(columns[batch.columns.index(name)] for name in shape.key), strict=True)
+    trackers = map(Tracker, keys, columns[-1], columns[-3])
+    if not receipt.refused:
+        return list(map(Ack, trackers))
     refused = {ack.tracker.key: ack.refused for ack in receipt.refused}
-    return [
-        Ack(Tracker(key, version, node), refused.get(key))
-        for key, version, node in zip(keys, columns[-1], columns[-3], strict=True)
-    ]
+    return [Ack(tracker, refused.get(tracker.key)) for tracker in trackers]
 
 
 def _counted(progress: Progress, receipt: Receipt, *, fetched: int = 0, sent: int = 0) -> Progress:
