@@ -20,7 +20,8 @@ STAGED: Final = 4
 """The kind of a row that says where messages are."""
 _MINE: Final = "request = ? AND attempt = ? AND done_at IS NULL"
 _CLAIM: Final = """UPDATE LRQ_Requests SET attempts = attempts + 1,
-    attempt = request || '.' || (attempts + 1) || '-' || ?, claimed_at = {now}, claimed_by = ?, supplied = 0, total = NULL
+    attempt = request || '.' || (attempts + 1) || '-' || ?,
+    claimed_at = {now}, claimed_by = ?, supplied = 0, total = NULL
     WHERE request = (
         SELECT request FROM LRQ_Requests
         WHERE client = ? AND done_at IS NULL AND retry_at <= {now} AND (attempt IS NULL OR claimed_at < {now} - ?)
