@@ -125,6 +125,18 @@ def test_a_sink_that_is_away_gets_everything_when_it_is_back(plant: TestSite, of
     wait_for(lambda: plant.site.sessions["inventory", "office"].remaining().entries == 0, 30)
 
 
+def test_failures_are_forgotten_when_there_is_nothing_to_send(
+    stack: ExitStack, tmp_path: Path, office: TestSite
+) -> None:
+    """Or the next cut would be waited out for a minute."""
+    office.__exit__()
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(PLAIN, office=office.port))
+    session = plant.site.sessions["inventory", "office"]
+    wait_for(lambda: session.progress.failures >= 2, 30)
+    office.__enter__()
+    wait_for(lambda: session.progress.state is State.ENTRIES and session.progress.failures == 0, 30)
+
+
 def test_restarts_of_either_side(plant: TestSite, office: TestSite) -> None:
     for number in range(4):
         plant.transmit(str(number), to=["office"])
