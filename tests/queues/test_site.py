@@ -381,7 +381,7 @@ def test_answers_are_lost_while_more_is_sent(
 
     def lose_answers(sink: Sink, shipment: Shipment, rows: Any) -> Standing:
         standing = receive(sink, shipment, rows)
-        if len(lost) < 4:
+        if len(lost) < 2:
             lost.append(rows.num_rows)
             plant.transmit(f"more {len(lost)}", to=["office"])
             raise TailraceError("relay.busy", "the answer is lost")
@@ -389,8 +389,8 @@ def test_answers_are_lost_while_more_is_sent(
 
     monkeypatch.setattr(Sink, "receive", lose_answers)
     plant.transmit("first", to=["office"])
-    office.gets(["first", *(f"more {number}" for number in range(1, 5))])
-    assert len(lost) == 4
+    office.gets(["first", "more 1", "more 2"])
+    assert len(lost) == 2
     wait_for(lambda: has_everything(plant, "office"), 30)
     ids = [message.source_id for message in office.messages()]
     assert ids == sorted(set(ids))
