@@ -190,7 +190,9 @@ def test_who_may_have_a_row_gets_it_when_its_own_edit_has_lost(place: Place, oth
     everybody: dict[str, dict[str, Any]] = {
         "SQL": {
             "run_on_change": (
-                RunOnChange(Sql(f"{INTO} SELECT todo.id, nodeId FROM ChangeLog JOIN todo ON id = chEntityPk, DoorNode")),
+                RunOnChange(
+                    Sql(f"{INTO} SELECT todo.id, nodeId FROM ChangeLog JOIN todo ON id = chEntityPk, DoorNode")
+                ),
             )
         },
         "functions": {

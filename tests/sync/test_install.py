@@ -257,6 +257,19 @@ def test_entities_that_cannot_be_together(place: Place, entities: tuple[Entity, 
     assert caught.value.code == "config.invalid"
 
 
+def test_a_database_of_an_older_program_is_brought_up(place: Place) -> None:
+    store = todo.node(place)
+    store.call(PEER, "central")
+    place.run("ALTER TABLE DoorNode DROP COLUMN calledAs", "UPDATE DoorSelf SET format = 1")
+    with pytest.raises(TailraceError) as caught:
+        SyncStore(place.database(), [todo.todo()])
+    assert caught.value.code == "sync.not_installed"
+    again = place.install(todo.todo())
+    assert (again.node_id, again.nodes()) == (store.node_id, [PEER])
+    again.call(PEER, "central")
+    assert place.install(todo.todo()).called("central") == PEER
+
+
 def test_a_database_of_a_newer_program_is_left_alone(place: Place) -> None:
     todo.node(place)
     place.run("UPDATE DoorSelf SET format = 99")

@@ -286,7 +286,9 @@ def test_json_of_postgres_stays_what_it_is(places: Places, kind: str, batch_rows
     values = ['{"a": [1, 2.50, "x"]}', '"text"', "null", "3", "[]"]
     for key, value in enumerate(values):
         central.ask(f"INSERT INTO todo(id, what) VALUES (?, ?::{kind})", (key, value))
-    central.run("INSERT INTO todo(id) VALUES (99)", "INSERT INTO todo(id) VALUES (98)", "DELETE FROM todo WHERE id = 98")
+    central.run(
+        "INSERT INTO todo(id) VALUES (99)", "INSERT INTO todo(id) VALUES (98)", "DELETE FROM todo WHERE id = 98"
+    )
     sync(two, one)
     laptop.run("""UPDATE todo SET what = '{"b": 2}' WHERE id = 0""", "DELETE FROM todo WHERE id = 1")
     sync(two, one)

@@ -16,8 +16,10 @@ from tailrace.sync.names import Dialect, mark, quoted
 from tailrace.sync.shape import Shape, shape_of
 from tailrace.sync.trackers import take_turn
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the tables of sync's own."""
+_UPGRADES: Final = {1: ("ALTER TABLE DoorNode ADD COLUMN calledAs TEXT",)}
+"""By format: what makes the next one of it."""
 NODE_ID_MAX: Final = (1 << 63) - 1
 KEY_NODE_MAX: Final = (1 << 20) - 1
 _INSTALLING: Final = 0x446F6F72
@@ -65,6 +67,9 @@ def check_installed(link: Link, entities: Sequence[Entity], dialect: Dialect) ->
     """The shapes of entities. Raises `sync.not_installed` when what is there is missing or not what is declared."""
     check_entities(entities)
     found = installed(link, dialect)
+    if found and link.value(f"SELECT format FROM {_own(dialect, names.SELF)}") != FORMAT:
+        what = "sync was installed by another version of this program"
+        raise TailraceError("sync.not_installed", what, hint="tailrace sync install")
     shapes = [shape_of(link, entity, dialect) for entity in entities]
     for shape in shapes:
         entry = found.get(shape.table_id)
@@ -89,9 +94,16 @@ def _be_somebody(link: Link, dialect: Dialect) -> None:
         values = (secrets.randbelow(NODE_ID_MAX) + 1, secrets.token_urlsafe(32), secrets.randbelow(KEY_NODE_MAX + 1))
         into = f"{_own(dialect, names.SELF)}(nodeId, secret, keyNode, format)"
         link.run(f"INSERT INTO {into} VALUES ({marks})", (*values, FORMAT))
-    elif known[0][0] > FORMAT:
-        what = f"the database is synced by a newer program (format {known[0][0]}, this one knows {FORMAT})"
+        return
+    (found,) = known[0]
+    if found > FORMAT:
+        what = f"the database is synced by a newer program (format {found}, this one knows {FORMAT})"
         raise TailraceError("sync.not_installed", what, hint="upgrade tailrace")
+    for older in range(found, FORMAT):
+        for text in _UPGRADES[older]:
+            link.run(text)
+    if found != FORMAT:
+        link.run(f"UPDATE {_own(dialect, names.SELF)} SET format = {FORMAT}")
 
 
 def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:

@@ -15,4 +15,6 @@ def ordered(shapes: Iterable[Shape]) -> list[Shape]:
         for name, shape in found.items():
             above = [depths[each] for each in shape.refers_to if each in depths and each != name]
             depths[name] = min(len(found), max(above, default=-1) + 1)
-    return sorted(found.values(), key=lambda shape: (shape.entity.batch, depths[shape.entity.table.lower()], shape.table_id))
+    return sorted(
+        found.values(), key=lambda shape: (shape.entity.batch, depths[shape.entity.table.lower()], shape.table_id)
+    )

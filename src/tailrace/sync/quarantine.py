@@ -92,9 +92,7 @@ def keep_refused(link: Link, shape: Shape, sender: int, row: Incoming, why: str)
     _keep(link, shape, Why.REFUSED, Lost(row.key, sender, str(row.version), told), why)
 
 
-def keep_waiting(
-    link: Link, shape: Shape, sender: int, row: Incoming, told: Mapping[str, Any], why: str
-) -> None:
+def keep_waiting(link: Link, shape: Shape, sender: int, row: Incoming, told: Mapping[str, Any], why: str) -> None:
     _keep(link, shape, Why.WAITING, Lost(row.key, sender, f"{row.time}-{row.node}", told), why)
 
 

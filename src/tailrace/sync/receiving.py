@@ -216,9 +216,7 @@ def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) 
         changes.ask_hooks(link, shape, asked)
 
 
-def _put_trackers(
-    link: Link, shape: Shape, values: Sequence[tuple[object, ...]], *, leaves_open: bool = False
-) -> None:
+def _put_trackers(link: Link, shape: Shape, values: Sequence[tuple[object, ...]], *, leaves_open: bool = False) -> None:
     """What a node has, and whether it gets nothing else; a tracker that is there may be left as open as it is."""
     if not values:
         return

@@ -96,6 +96,21 @@ class SyncStore:
         self._check_other(node)
         return self.database.write(lambda link: self._meet(link, node, rel, auth))
 
+    def call(self, node: int, name: str) -> bool:
+        """A node is called, and goes by that name from now on; whether it was unknown."""
+        self._check_other(node)
+
+        def note(link: Link) -> bool:
+            is_new = self._meet(link, node, WE_CALL, None)
+            nodes.set_called(link, self.database.dialect, node, name)
+            return is_new
+
+        return self.database.write(note)
+
+    def called(self, name: str) -> int | None:
+        """The node that goes by a name."""
+        return self.database.read(lambda link: nodes.find_called(link, self.database.dialect, name))
+
     def node(self, node: int) -> Node | None:
         """What is known of another node; None when it is unknown."""
         return self.database.read(lambda link: nodes.find(link, self.database.dialect, node))
