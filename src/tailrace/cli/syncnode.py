@@ -27,7 +27,7 @@ def self_(
     file: FileArgument,
     peer: Annotated[
         str | None,
-        typer.Argument(metavar="[PEER]", help="The peer that is to know it; the file's only one unless said."),
+        typer.Argument(metavar="[PEER]", help="The peer that is to know it; unless said the only one."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
