@@ -265,8 +265,8 @@ class _Shadows:
                 self._link.run(f"DROP TABLE {self._changes}")
 
     def show_changes(self, watched: Sequence[Shape], taken: str) -> None:
-        """Let the ChangeLog have lines of some tables, of each row the last one. Keys have their own type if that is one
-        and the same."""
+        """Let the ChangeLog have lines of some tables, of each row the last one. Keys have their own type if there is
+        only one."""
         name = self._shape.own(names.CHANGES)
         self._changes = f"{self._space}.{name}"
         columns = ", ".join(_COLUMNS)
