@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -40,14 +40,20 @@ def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Sh
 
 def uninstall(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[str]:
     """Remove everything of some entities, and with the last of them everything. Says which tables were synced."""
+    return uninstall_tables(link, {entity.table_id for entity in entities}, dialect)
+
+
+def uninstall_tables(link: Link, table_ids: Collection[int], dialect: Dialect) -> list[str]:
+    """The same for tables that nobody declares any more."""
     found = installed(link, dialect)
-    gone = [found[entity.table_id] for entity in entities if entity.table_id in found]
+    gone = [entry for table_id, entry in found.items() if table_id in table_ids]
     for table_id, (table, tracker, stamp, view, _) in found.items():
-        if any(entity.table_id == table_id for entity in entities):
+        if table_id in table_ids:
             _drop_triggers(link, table_id, table, view, dialect)
             for name in (tracker, stamp):
                 link.run(f"DROP TABLE IF EXISTS {quoted(name)}")
             link.run(f"DELETE FROM {_own(dialect, names.ENTITIES)} WHERE tableId = {table_id:d}")
+            link.run(f"DELETE FROM {_own(dialect, names.CHANGES)} WHERE chTableId = {table_id:d}")
     if found and len(gone) == len(found):
         for name in names.OWN_TABLES:
             link.run(f"DROP TABLE IF EXISTS {_own(dialect, name)}")

@@ -304,6 +304,19 @@ class SyncStore:
         query = f"DELETE FROM DoorQuarantine WHERE qId = {mark(self.database.dialect, 1)}"
         return self.database.write(lambda link: link.run(query, (number,)) == 1)
 
+    def send_again(self, number: int) -> bool:
+        """Send a row once more that another node did not want; whether that is possible."""
+
+        def note(link: Link) -> bool:
+            query = f"SELECT qTableId FROM DoorQuarantine WHERE qId = {mark(self.database.dialect, 1)}"
+            shape = self.shapes.get(link.value(query, (number,)) or 0)
+            if shape is None:
+                return False
+            trackers.take_turn(link, shape)
+            return quarantine.send_again(link, shape, number)
+
+        return self.database.write(note)
+
     def status(self) -> SyncStatus:
         def ask(link: Link) -> SyncStatus:
             nodes = link.rows("SELECT nodeId, lastSeen FROM DoorNode ORDER BY nodeId")
