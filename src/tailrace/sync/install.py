@@ -30,6 +30,8 @@ def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Sh
     check_entities(entities)
     if dialect is Dialect.POSTGRES:
         link.run("SELECT pg_advisory_xact_lock($1)", (_INSTALLING,))
+    if not has_table(link, dialect, names.ENTITIES):
+        _check_free(link, dialect, names.OWN_TABLES)
     schema = _schema(link, dialect)
     tables = sqliteddl.TABLES if dialect is Dialect.SQLITE else postgresddl.TABLES
     for text in tables:
@@ -124,6 +126,8 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
             return shape
         _check_same_tables(shape, before)
         _drop_triggers(link, shape.table_id, before[0], before[3], dialect)
+    else:
+        _check_free(link, dialect, (*_folded(shape), entity.view_name))
     _check_unique(link, shape)
     for text in (*ddl.tables_of(shape), *ddl.backfill(shape)):
         link.run(text)
@@ -178,6 +182,19 @@ def _definition(shape: Shape) -> str:
     tables = repr((shape.key, entity.version, ddl.tables_of(shape)))
     parts = (tables, "\n".join(ddl.triggers_of(shape).values()), audience)
     return " ".join(hashlib.sha256(part.encode()).hexdigest()[:32] for part in parts)
+
+
+def _check_free(link: Link, dialect: Dialect, wanted: Sequence[str]) -> None:
+    """Tables of somebody else are not taken for sync's own, though they may be called so."""
+    for name in wanted:
+        if dialect is Dialect.POSTGRES:
+            own = name.lower() if name in names.OWN_TABLES else name
+            is_there = link.value("SELECT to_regclass($1) IS NOT NULL", (quoted(own),))
+        else:
+            is_there = link.value("SELECT 1 FROM sqlite_master WHERE name = ?1 COLLATE NOCASE", (name,))
+        if is_there:
+            what = f"there is a table or view {name} already, which sync has not made and would need the name of"
+            raise TailraceError("config.invalid", what, hint="rename it, or name others with `tracker` and `view`")
 
 
 def _check_same_number(entity: Entity, known: Mapping[int, tuple[str, ...]]) -> None:
