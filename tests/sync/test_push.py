@@ -136,6 +136,14 @@ def _wait_until_free(client: httpx.Client) -> None:
                 return
 
 
+def test_who_was_there_is_written_down_before_the_server_ends(served: Served) -> None:
+    for node in (ALICE, BOB):
+        assert served.client(node).get("pending").status_code == 200
+    served.server.stop()
+    assert set(served.store.status().nodes) == {ALICE, BOB}
+    assert all(seen_ms > 1_600_000_000_000 for seen_ms in served.store.status().nodes.values())
+
+
 def test_a_server_that_ends_lets_go(served: Served) -> None:
     with listening(served) as alice:
         assert alice.next()[0] == "INIT"
