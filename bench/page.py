@@ -21,13 +21,14 @@ from typing import Any
 import httpx
 from figures import Figures
 from playwright.sync_api import Browser, Page, sync_playwright
+from processes import cpu_s
 
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.message import Message, Offset, Op, now
 from tailrace.observe.logs import LogLook
 from tailrace.observe.model import Overview
-from tailrace.observe.nodes import overview_of_node
+from tailrace.observe.nodes import TreeLook, overview_of_node
 from tailrace.topology.answers import Offer
 from tailrace.topology.member import Report, State
 from tailrace.topology.registry import Registry
@@ -94,8 +95,10 @@ def serve(directory: str) -> None:
     }
     told |= {"slow": {}, "store_error": None, "read_only": None, "queues": None, "sync": None}
 
+    tree = TreeLook(registry.topology)
+
     def look() -> Overview:
-        return overview_of_node("bench", log, told, registry.topology())
+        return overview_of_node("bench", log, told, tree.read())
 
     with status_page(look, listen="127.0.0.1:0", token=TOKEN, log=os.path.join(directory, "log")) as server:
         print(server.url, flush=True)
@@ -170,11 +173,6 @@ def cost(figures: Figures, pid: int, seconds: float, when: str = "with one page 
     used = 100 * (cpu_s(pid) - before_s) / (time.monotonic() - began_s)
     key = "core_percent_" + re.sub(r"\W+", "_", when)
     figures.add(key, used, "% of a core", at_most=2)
-
-
-def cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

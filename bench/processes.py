@@ -32,7 +32,7 @@ class Sampler(threading.Thread):
 
     def run(self) -> None:
         while not self._stopped.wait(1.0):
-            self.peak_mb = max(self.peak_mb, sum(_rss_mb(pid) for pid in _family(self._pid)))
+            self.peak_mb = max(self.peak_mb, sum(rss_mb(pid) for pid in _family(self._pid)))
 
     def stop(self) -> None:
         self._stopped.set()
@@ -95,7 +95,13 @@ def _family(pid: int) -> list[int]:
     return found
 
 
-def _rss_mb(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """What a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mb(pid: int) -> float:
     """Pages that several processes share are counted once."""
     try:
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -131,8 +131,10 @@ def _run_once(form: SyncForm, *, as_json: bool) -> None:
     from tailrace.cli.syncprogress import sync_progress
     from tailrace.errors import TailraceError
     from tailrace.sync.client import SyncNode
+    from tailrace.sync.garbage import collect_seldom
     from tailrace.sync.opening import opened
 
+    collect_seldom()
     with opened(form) as store, sync_progress() as shown:
         node = SyncNode.over(store, clock=form.clock.rule, warn=shown.tell)
         done = node.sync_with_all([peer.address for peer in form.peers], shown.moved)

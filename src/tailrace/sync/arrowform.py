@@ -95,7 +95,7 @@ def _as_batch(wire: Wire, table: pa.Table) -> RowBatch:
         raise malformed("a row's doorDeleted is neither true nor false")
     gone = [bool(flag) for flag in flags]
     made = found.get(wire.shape.entity.version, absent)
-    versions = map(wire.read_version, times, nodes, gone, made)
+    versions = map(wire.read_version, times, nodes, gone, made) if any(gone) else made
     rows = list(zip(*(found[name] for name in columns), times, nodes, gone, versions, strict=True))
     return RowBatch(columns, rows, wire.unknown(table.schema.names))
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from tailrace.limits import SYNC_ROWS_MAX
 from tailrace.sync.entity import TABLE_ID_MAX
 from tailrace.sync.exchange import Key
+from tailrace.sync.pagesize import PageSize
 from tailrace.sync.store import SyncStore
 from tailrace.sync.wire import Wire, malformed
 
@@ -30,7 +31,7 @@ def page_of(request: Request, wire: Wire) -> tuple[Key | None, int]:
     """Where to go on, and how many rows are wanted."""
     limit = _number(request.query_params, "limit", SYNC_ROWS_MAX)
     after = request.query_params.get("after")
-    return None if after is None else wire.read_key(after), limit or wire.shape.entity.batch_rows
+    return None if after is None else wire.read_key(after), limit or PageSize(wire.shape).rows
 
 
 def longs_as_text(request: Request) -> bool:

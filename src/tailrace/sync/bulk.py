@@ -20,7 +20,8 @@ from tailrace.sync.shape import Shape
 from tailrace.sync.trackers import take_turn
 from tailrace.sync.values import from_wire, recordset
 
-_STAMP: Final = ("time", "node", "gone", "version")
+_STAMP: Final = ("time", "node")
+"""None is gone, and the version stands in its own column."""
 _TRACKER: Final = (names.TRACKER_NODE, names.TRACKER_VERSION, names.TRACKER_VERSION_NODE, names.TRACKER_PROCESSED)
 
 
@@ -113,14 +114,14 @@ class _Bulk:
 
     def _fill(self) -> None:
         shape, columns = self._shape, (*self._columns, *_STAMP)
-        rows = from_wire(shape, self._rows, shape.column_names)
+        rows = from_wire(shape, [row[: len(columns)] for row in self._rows], shape.column_names)
         if not self._is_postgres:
             listed = ", ".join(columns)
             self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({listed}, wins DEFAULT 1)")
             marks = ", ".join("?" * len(columns))
             self._link.run_many(f"INSERT INTO {self._table}({listed}) VALUES ({marks})", rows)
             return
-        kinds = (*(column.declared for column in shape.columns), "bigint", "bigint", "boolean", shape.version_type)
+        kinds = (*(column.declared for column in shape.columns), "bigint", "bigint")
         typed = ", ".join(f"{name} {kind}" for name, kind in zip(columns, kinds, strict=True))
         read = (*(column.read_as for column in shape.columns), *kinds[len(shape.columns) :])
         sent = ", ".join(f"c{place} {kind}" for place, kind in enumerate(read))
@@ -204,7 +205,10 @@ class _Bulk:
         changes = ", ".join(f"{name} = excluded.{name}" for name in (own[1:-1] if leaves_open else own[1:]))
         to = ", ".join((*shape.tracker_key, own[0]))
         into = f"INSERT INTO {shape.tracker}({', '.join((*shape.tracker_key, *own))})"
-        values = f"{', '.join(self._keys)}, {self._reception.sender:d}, i.version, {'0' if shape.is_hash else 'i.node'}"
+        version = self._columns[shape.column_names.index(shape.entity.version)]
+        values = ", ".join(
+            (*self._keys, f"{self._reception.sender:d}", f"i.{version}", "0" if shape.is_hash else "i.node")
+        )
         rows = f"SELECT {values}, {is_done} FROM {self._table} AS i WHERE {which}"
         self._link.run(f"{into} {rows} ON CONFLICT ({to}) DO UPDATE SET {changes}")
 

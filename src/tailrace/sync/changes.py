@@ -70,15 +70,16 @@ def welcome(link: Link, shape: Shape, node: int) -> None:
         with _Shadows(link, shape) as shadows:
             text = with_table(fitted(entity.run_on_new_node.of(shape.dialect), shape.dialect), shape.table)
             shadows.run(for_node(text, node))
-            _merge(link, shape, shadows.wanted())
+            _merge(link, shape, shadows.wanted(), is_unique=True)
     elif entity.on_new_node is not None:
         with _Shadows(link, shape) as shadows:
             shadows.put((key, node) for key in entity.on_new_node(_driver(link), node))
-            _merge(link, shape, shadows.wanted())
+            _merge(link, shape, shadows.wanted(), is_unique=True)
     else:
         keys = ", ".join(f"{shape.table}.{name}" for name in shape.table_key)
         audience = "" if entity.audience is None else f" WHERE {for_node(entity.audience.of(shape.dialect), node)}"
-        _merge(link, shape, f"SELECT {keys}, {_bigint(shape, str(node))} FROM {shape.table}{audience}")
+        wanted = f"SELECT {keys}, {_bigint(shape, str(node))} FROM {shape.table}{audience}"
+        _merge(link, shape, wanted, is_unique=True)
 
 
 def ask_hooks(link: Link, shape: Shape, keys: Sequence[tuple[tuple[object, ...], bool]]) -> None:
@@ -106,7 +107,7 @@ def _run(link: Link, shape: Shape, by_table: dict[str, Shape], present: set[int]
     if entity.on_change is not None:
         with _Shadows(link, shape) as shadows:
             shadows.put(entity.on_change(_driver(link), _changes(link, shape, taken)))
-            _merge(link, shape, shadows.wanted())
+            _merge(link, shape, shadows.wanted(), is_unique=True)
         return
     keys = ", ".join(f"{shape.table}.{name}" for name in shape.table_key)
     nodes = shape.own_table(names.NODES)
@@ -125,7 +126,7 @@ def _run_hook(link: Link, shape: Shape, hook: RunOnChange, watched: Sequence[Sha
     with _Shadows(link, shape) as shadows:
         shadows.show_changes(watched, taken)
         shadows.run(fitted(hook.sql.of(shape.dialect), shape.dialect))
-        _merge(link, shape, shadows.wanted())
+        _merge(link, shape, shadows.wanted(), is_unique=True)
 
 
 def _about(shapes: Sequence[Shape]) -> str:
@@ -165,8 +166,11 @@ def _bury(link: Link, shape: Shape, taken: str) -> None:
             link.run(statement)
 
 
-def _merge(link: Link, shape: Shape, wanted: str) -> None:
-    """A query gives keys and nodes: these get the version that is here, unless they have it."""
+def _merge(link: Link, shape: Shape, wanted: str, *, is_unique: bool = False) -> None:
+    """A query gives keys and nodes: these get the version that is here, unless they have it.
+
+    They are inserted in the order in which they will be read; in any other, large indexes are slow.
+    """
     keys = shape.tracker_key
     node, processed = shape.own("trkrDestinationNode"), shape.own("trkrProcessed")
     columns = ", ".join((*keys, node))
@@ -183,12 +187,13 @@ def _merge(link: Link, shape: Shape, wanted: str) -> None:
     link.run(
         f"""INSERT INTO {_main(shape, shape.tracker)}({columns})
         WITH w({columns}) AS ({wanted})
-        SELECT DISTINCT {", ".join(f"w.{name}" for name in (*keys, node))} FROM w
+        SELECT {"" if is_unique else "DISTINCT"} {", ".join(f"w.{name}" for name in (*keys, node))} FROM w
             JOIN {nodes} AS n ON n.{shape.own("nodeId")} = w.{node}
             JOIN {shape.stamp} AS st ON {at_stamp} {table_join(shape) if shape.is_hash else ""}
             LEFT JOIN {_main(shape, shape.tracker)} AS t ON {at_tracker}
         WHERE w.{node} <> (SELECT {shape.own("nodeId")} FROM {oneself})
             AND (t.{keys[0]} IS NULL OR ({is_sent} AND NOT ({has_it})))
+        ORDER BY {", ".join(f"w.{name}" for name in (*keys, node))}
         ON CONFLICT ({columns}) DO UPDATE SET {processed} = {no}"""
     )
 

@@ -13,8 +13,8 @@ from tailrace.sync.names import LAST_KEYS, OWN_TABLES, Dialect
 
 TABLE_ID_MAX: Final = (1 << 31) - 1
 BATCH_DEFAULT: Final = 100
-BATCH_ROWS_DEFAULT: Final = 2000
 BATCH_ROWS_MAX: Final = 10_000
+BATCH_ROWS_DEFAULT: Final = BATCH_ROWS_MAX
 _OWN: Final = {name.lower() for name in (*OWN_TABLES, LAST_KEYS)}
 NAME_BYTES_MAX: Final = 63
 """Of a name in PostgreSQL. Names of sync's own that would be longer are made of the table's number."""
@@ -111,7 +111,7 @@ class Entity:
     batch: int = BATCH_DEFAULT
     """Tables with a lower number come first: no other one begins before they are done."""
     batch_rows: int = BATCH_ROWS_DEFAULT
-    """So many rows travel at a time; fewer, if they are large."""
+    """So many rows travel at a time, at most; fewer at first, and if they are large or the link is slow."""
     tracker: str = ""
     """The tracker table's name; the table's with `Replicate` behind it unless said."""
     receive: Receive = field(default_factory=Receive)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 Key: TypeAlias = tuple[Any, ...]
@@ -74,6 +73,12 @@ class Receipt:
 
 def text_length(rows: Iterable[tuple[Any, ...]]) -> int:
     """How long all texts are together, and bytes as they are written."""
-    values = list(chain.from_iterable(rows))
-    texts = sum(len(value) for value in values if type(value) is str)
-    return texts + sum(2 * len(value) for value in values if type(value) is bytes)
+    length = 0
+    for column in zip(*rows, strict=True):
+        types = set(map(type, column))
+        if types == {str}:
+            length += sum(map(len, column))
+        elif str in types or bytes in types:
+            length += sum(len(value) for value in column if type(value) is str)
+            length += sum(2 * len(value) for value in column if type(value) is bytes)
+    return length

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -203,9 +204,16 @@ def _media_type(response: httpx.Response) -> str:
     return str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
 
 
-def _verification(address: PeerAddress) -> ssl.SSLContext | bool:
+@cache
+def _usual_verification() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
+
+
+def _verification(address: PeerAddress) -> ssl.SSLContext:
+    if not address.url.startswith("https:"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it is not used; one that trusts somebody takes 15 ms to make
     if address.ca is None:
-        return True
+        return _usual_verification()
     try:
         return ssl.create_default_context(cafile=address.ca)
     except (OSError, ssl.SSLError) as error:

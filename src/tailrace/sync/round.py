@@ -7,6 +7,7 @@ point: what was acknowledged stays so, and the next one goes on with what was no
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import Final, Protocol
 
 from tailrace.ahead import one_ahead
 from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.pagesize import PageSize
 from tailrace.sync.shape import Shape
 from tailrace.sync.store import SyncStore
 
@@ -93,6 +95,15 @@ def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> t
     return progress, True
 
 
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Rows that were asked for."""
+
+    batch: RowBatch
+    is_last: bool
+    asked_s: float
+
+
 class _Exchange:
     """The exchange of one table. Of many rows, some are asked for, some are taken and some confirmed at one time."""
 
@@ -105,17 +116,17 @@ class _Exchange:
         self._lower = {each.table_id for each in store.by_batch() if each.entity.batch < shape.entity.batch}
         self.stands_back = False
         """Whether rows were left because there was something in a lower batch by then."""
-        self._limit = shape.entity.batch_rows
+        self._size = PageSize(shape)
 
     def fetch(self, progress: Progress) -> Progress:
         """What the other node has for this one."""
-        store, peer, table, limit = self._store, self._peer, self._table, self._limit
+        store, peer, table = self._store, self._peer, self._table
         if not store.is_empty(table):
-            for trackers in _pages(lambda after: peer.pending_trackers(table, after, limit), limit):
+            for trackers in self._pages(lambda after, limit: peer.pending_trackers(table, after, limit)):
                 if known := store.already_received(table, trackers):
                     peer.mark_processed(table, [Ack(each) for each in known])
         pages = self._row_pages(
-            lambda after: self._in_turn(peer.pending_rows(table, after, limit), lambda: peer.pending_tables()[0])
+            lambda after, limit: self._in_turn(peer.pending_rows(table, after, limit), lambda: peer.pending_tables()[0])
         )
         taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
         with closing(taken):
@@ -126,13 +137,13 @@ class _Exchange:
 
     def send(self, progress: Progress, *, is_empty: bool) -> Progress:
         """What this node has for the other one."""
-        store, peer, table, limit, node = self._store, self._peer, self._table, self._limit, self._peer.node_id
+        store, peer, table, node = self._store, self._peer, self._table, self._peer.node_id
         if not is_empty:
-            for trackers in _pages(lambda after: store.pending_trackers(table, node, after, limit), limit):
+            for trackers in self._pages(lambda after, limit: store.pending_trackers(table, node, after, limit)):
                 if known := peer.already_received(table, trackers):
                     store.mark_processed(table, node, [Ack(each) for each in known])
         pages = self._row_pages(
-            lambda after: self._in_turn(
+            lambda after, limit: self._in_turn(
                 store.pending_rows(table, node, after, limit), lambda: store.pending_tables(node)
             )
         )
@@ -151,52 +162,62 @@ class _Exchange:
             return RowBatch((), [])
         return batch
 
-    def _row_pages(self, ask: Callable[[Key | None], RowBatch]) -> Iterator[tuple[RowBatch, bool]]:
-        """Pages of rows, each with whether it is the last one."""
+    def _pages(self, ask: Callable[[Key | None, int], list[Tracker]]) -> Iterator[list[Tracker]]:
+        after: Key | None = None
+        limit = self._size.rows
+        while page := ask(after, limit):
+            yield page
+            if len(page) < limit:
+                return
+            after = page[-1].key
+
+    def _row_pages(self, ask: Callable[[Key | None, int], RowBatch]) -> Iterator[_Page]:
         after: Key | None = None
         is_last = False
-        while not is_last and (batch := ask(after)).rows:
-            is_last = len(batch) < self._limit and not batch.is_cut
-            yield batch, is_last
+        while not is_last:
+            limit, began_s = self._size.rows, time.perf_counter()
+            batch = ask(after, limit)
+            if not batch.rows:
+                return
+            is_last = len(batch) < limit and not batch.is_cut
+            yield _Page(batch, is_last, time.perf_counter() - began_s)
             after = tuple(batch.rows[-1][batch.columns.index(name)] for name in self._shape.key)
 
     def _taken(
-        self, pages: Iterator[tuple[RowBatch, bool]], take: Callable[[RowBatch], Receipt]
+        self, pages: Iterator[_Page], take: Callable[[RowBatch], Receipt]
     ) -> Generator[tuple[RowBatch, Receipt]]:
         """Pages and what became of them. While one is taken, the next is asked for, and the last one confirmed."""
-        first, is_last = next(pages, (None, True))
+
+        def taken(page: _Page) -> tuple[RowBatch, Receipt]:
+            began_s = time.perf_counter()
+            receipt = take(page.batch)
+            self._size.took(page.asked_s + time.perf_counter() - began_s)
+            return page.batch, receipt
+
+        first = next(pages, None)
         if first is None:
             return
-        if is_last:
-            yield first, take(first)
+        if first.is_last:
+            yield taken(first)
             return
-        batches = chain([first], (batch for batch, _ in pages))
-        with closing(one_ahead(batches)) as asked, closing(one_ahead((each, take(each)) for each in asked)) as taken:
-            yield from taken
+        all_pages = chain([first], pages)
+        with closing(one_ahead(all_pages)) as asked, closing(one_ahead(taken(each) for each in asked)) as done:
+            yield from done
 
     def _told(self, progress: Progress) -> Progress:
         self._report(self._shape.entity.table, progress)
         return progress
 
 
-def _pages(ask: Callable[[Key | None], list[Tracker]], limit: int) -> Iterator[list[Tracker]]:
-    after: Key | None = None
-    while page := ask(after):
-        yield page
-        if len(page) < limit:
-            return
-        after = page[-1].key
-
-
 def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> list[Ack]:
     """For each row of a batch, what its sender is told."""
     columns = list(zip(*batch.rows, strict=True))
     keys = zip(*(columns[batch.columns.index(name)] for name in shape.key), strict=True)
+    trackers = map(Tracker, keys, columns[-1], columns[-3])
+    if not receipt.refused:
+        return list(map(Ack, trackers))
     refused = {ack.tracker.key: ack.refused for ack in receipt.refused}
-    return [
-        Ack(Tracker(key, version, node), refused.get(key))
-        for key, version, node in zip(keys, columns[-1], columns[-3], strict=True)
-    ]
+    return [Ack(tracker, refused.get(tracker.key)) for tracker in trackers]
 
 
 def _counted(progress: Progress, receipt: Receipt, *, fetched: int = 0, sent: int = 0) -> Progress:

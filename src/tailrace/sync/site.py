@@ -9,6 +9,7 @@ from typing import Any
 from tailrace.sync.client import SyncNode
 from tailrace.sync.continuous import Continuous
 from tailrace.sync.form import SyncForm
+from tailrace.sync.garbage import collect_seldom
 from tailrace.sync.opening import opened
 from tailrace.sync.peerloop import PeerStatus
 from tailrace.sync.server import ServerOptions
@@ -38,6 +39,7 @@ class SyncSite:
 
     def __enter__(self) -> SyncSite:
         form = self._form
+        collect_seldom()
         with ExitStack() as opening:
             self._store = opening.enter_context(opened(form))
             if form.listen is not None:

@@ -33,7 +33,7 @@ def pending(link: Link, shape: Shape, node: int, after: Key | None, limit: int) 
     """Versions that a node should get, in the order of their keys."""
     wanted = [*(shape.shown(name, column) for name, column in _tracker_columns(shape)), *current(shape)]
     query, values = _pending_query(shape, wanted, node, after, limit)
-    rows = to_wire(shape, link.rows(query, values), shape.key)
+    rows = to_wire(shape, link.page(query, values, PAGE_LENGTH_MAX), shape.key)
     return [Tracker(row[:-2], row[-2], row[-1]) for row in rows]
 
 
@@ -69,7 +69,7 @@ def held(link: Link, shape: Shape, trackers: Sequence[Tracker]) -> list[Tracker]
     """Of some versions those that are the ones here."""
     if shape.dialect is Dialect.POSTGRES:
         places = link.rows(_held_postgres(shape), (_as_json(shape, trackers),))
-        return [trackers[place] for (place,) in places]
+        return [trackers[place - 1] for (place,) in places]
     query = f"""SELECT 1 FROM {shape.stamp} AS st {_with_table(shape)}
         WHERE {equal([f"st.{name}" for name in shape.stamp_key], _marks(shape))} AND {_is_current(shape)}"""
     return [each for each, told in zip(trackers, _bound(shape, trackers), strict=True) if link.rows(query, told)]
@@ -136,16 +136,24 @@ def _pending_query(
     values: list[object] = [node, limit]
     if shape.entity.audience is not None:
         where.append(f"({_gone(shape)} OR ({for_node(shape.entity.audience.of(shape.dialect), node)}))")
+    stamp_keys, from_there = [f"st.{name}" for name in shape.stamp_key], ""
     if after is not None:
         marks = [shape.mark(number) for number in range(3, 3 + len(keys))]
         if shape.dialect is Dialect.POSTGRES:  # whatever it is, it is read as a key or refused as a value
             marks = [f"{place}::text::{kind}" for place, kind in zip(marks, shape.key_types, strict=True)]
-        where.append(f"({', '.join(keys)}) > ({', '.join(marks)})")
+            # it follows, but PostgreSQL does not see it, and would read the stamps and the table from their beginning
+            where.append(_is_after(stamp_keys, marks))
+            from_there = f"AND {_is_after(_table_columns(shape), marks)}"
+        where.append(_is_after(keys, marks))
         values += from_wire(shape, [tuple(after)], shape.key)[0]
     query = f"""SELECT {", ".join(wanted)} FROM {shape.tracker} AS tr
-        JOIN {shape.stamp} AS st ON {equal([f"st.{name}" for name in shape.stamp_key], keys)} {table_join(shape)}
+        JOIN {shape.stamp} AS st ON {equal(stamp_keys, keys)} {table_join(shape)} {from_there}
         WHERE {" AND ".join(where)} ORDER BY {", ".join(keys)} LIMIT {shape.mark(2)}"""
     return query, tuple(values)
+
+
+def _is_after(keys: Sequence[str], marks: Sequence[str]) -> str:
+    return f"({', '.join(keys)}) > ({', '.join(marks)})"
 
 
 def _open(shape: Shape, prefix: str) -> str:
@@ -188,17 +196,17 @@ def _mark_sqlite(shape: Shape) -> str:
         WHERE {equal(shape.tracker_key, _marks(shape))} AND trkrDestinationNode = {node}"""
 
 
-def _told(shape: Shape, number: int) -> str:
-    """Versions that are bound as JSON, as a table with the columns k1, k2 …, v and n, and their places from 0 on."""
-    return f"""(SELECT a.*, row_number() OVER () - 1 AS place
-        FROM jsonb_to_recordset({shape.mark(number)}::jsonb)
-            AS a({key_types(shape)}, v {shape.version_type}, n bigint)) AS a"""
+def _told(shape: Shape) -> str:
+    """Versions that are bound as JSON, as a table with the columns k1, k2 …, v and n, and their places from 1 on."""
+    columns = ", ".join((*(f"k{number}" for number in range(1, len(shape.key) + 1)), "v", "n"))
+    read = f"json_to_recordset($1::json) AS ({key_types(shape)}, v {shape.version_type}, n bigint)"
+    return f"ROWS FROM ({read}) WITH ORDINALITY AS a({columns}, place)"
 
 
 def _held_postgres(shape: Shape) -> str:
     same = equal([f"st.{name}" for name in shape.stamp_key], key_columns(shape, "a"))
     here, here_node = current(shape)
-    return f"""SELECT a.place FROM {_told(shape, 1)} JOIN {shape.stamp} AS st ON {same} {_with_table(shape)}
+    return f"""SELECT a.place FROM {_told(shape)} JOIN {shape.stamp} AS st ON {same} {_with_table(shape)}
         WHERE {here} = a.v AND (a.n = {ANY_NODE} OR {here_node} = a.n) ORDER BY a.place"""
 
 
@@ -208,7 +216,7 @@ def _mark_postgres(shape: Shape) -> str:
     return f"""UPDATE {shape.tracker} AS tr SET trkrversionid = a.v,
         trkrversionnode = coalesce(CASE a.n WHEN {ANY_NODE} THEN {here_node} ELSE a.n END, 0),
         trkrprocessed = coalesce({here} = a.v AND (a.n = {ANY_NODE} OR {here_node} = a.n), false)
-        FROM {_told(shape, 1)} LEFT JOIN {shape.stamp} AS st ON {same} {_with_table(shape)}
+        FROM {_told(shape)} LEFT JOIN {shape.stamp} AS st ON {same} {_with_table(shape)}
         WHERE {equal([f"tr.{name}" for name in shape.tracker_key], key_columns(shape, "a"))}
             AND tr.trkrdestinationnode = $2"""
 

@@ -43,8 +43,8 @@ def _maker(dialect: Dialect, kind: Kind, column: Row) -> Callable[[Any], Any] | 
         return _boolean
     if bytes in types:
         return _plain
-    is_odd = float in types and not all(isfinite(value) for value in column if type(value) is float)
-    return _real if is_odd else None
+    reals = column if types == {float} else [value for value in column if type(value) is float]
+    return None if all(map(isfinite, reals)) else _real
 
 
 def from_wire(shape: Shape, rows: list[Row], columns: Sequence[str]) -> list[Row]:

@@ -40,6 +40,7 @@ _TRACKER: Final = {
         names.TRACKER_PROCESSED,
     )
 }
+_TRACKER_PARTS: Final = itemgetter("primaryKey", "versionId", "changedBy")
 _FLAGS: Final = {None: False, False: False, True: True}
 Json = dict[str, Any]
 
@@ -54,15 +55,21 @@ class Wire:
     # What is sent.
 
     def trackers(self, trackers: Iterable[Tracker]) -> list[Json]:
-        return [self._tracker(each) for each in trackers]
-
-    def acks(self, acks: Iterable[Ack]) -> list[Json]:
+        if self.longs_as_text or len(self.shape.key) > 1:
+            return [self._tracker(each) for each in trackers]
         return [
-            self._tracker(ack.tracker)
-            if ack.refused is None
-            else {**self._tracker(ack.tracker), "refused": ack.refused}
-            for ack in acks
+            {"primaryKey": key[0], "versionId": version, "changedBy": node}
+            if node != ANY_NODE
+            else {"primaryKey": key[0], "versionId": version}
+            for key, version, node in trackers
         ]
+
+    def acks(self, acks: Sequence[Ack]) -> list[Json]:
+        told = self.trackers(tracker for tracker, _ in acks)
+        for each, (_, refused) in zip(told, acks, strict=True):
+            if refused is not None:
+                each["refused"] = refused
+        return told
 
     def receipt(self, receipt: Receipt) -> Json:
         refused = [{**self._tracker(ack.tracker), "reason": ack.refused} for ack in receipt.refused]
@@ -91,10 +98,16 @@ class Wire:
     # What has come.
 
     def read_trackers(self, told: Any) -> list[Tracker]:
-        return [self._read_tracker(each) for each in objects(told)]
+        rows = objects(told)
+        found = self._read_plain(rows)
+        return [self._read_tracker(each) for each in rows] if found is None else found
 
     def read_acks(self, told: Any) -> list[Ack]:
-        return [Ack(self._read_tracker(each), self._read_reason(each.get("refused"))) for each in objects(told)]
+        trackers = self.read_trackers(told)
+        return [
+            Ack(tracker, self._read_reason(each["refused"]) if "refused" in each else None)
+            for tracker, each in zip(trackers, told, strict=True)
+        ]
 
     def read_receipt(self, told: Any) -> Receipt:
         if type(told) is not dict:
@@ -115,7 +128,7 @@ class Wire:
     def read_rows(self, told: Any) -> list[RowBatch]:
         """Rows; those that have the same columns are together."""
         rows = objects(told)
-        kinds = {tuple(row) for row in rows}
+        kinds = set(map(tuple, rows))
         if len(kinds) <= 1:
             return [self._read_alike(kinds.pop(), rows)] if rows else []
         deleted = [row for row in rows if row.get("doorDeleted")]
@@ -143,6 +156,10 @@ class Wire:
     def unknown(self, told: Iterable[str]) -> frozenset[str]:
         """The columns that are none here, nor a tracker's."""
         return frozenset(name for name in told if self.own_name(name) is None and name.lower() not in _TRACKER)
+
+    @property
+    def _version_type(self) -> type[int] | type[str]:
+        return str if self.shape.is_hash else int
 
     @cached_property
     def _own_names(self) -> frozenset[str]:
@@ -176,26 +193,25 @@ class Wire:
                 theirs[own] = name
         columns = tuple(name for name in self.shape.column_names if name in theirs)
         pick = itemgetter(*(theirs[name] for name in columns)) if len(columns) > 1 else None
-        version = theirs.get(self.shape.entity.version)
-        stamp = [theirs.get(name) for name in ROW_STAMP[:3]]
-        found = []
-        for row in rows:
-            values = pick(row) if pick else tuple(row[theirs[name]] for name in columns)
-            time, node, flag = (None if name is None else row[name] for name in stamp)
-            if type(flag) not in (bool, int, type(None)) or flag not in _FLAGS:
-                raise malformed("a row's doorDeleted is neither true nor false")
-            if self.longs_as_text:
-                values = tuple(
-                    _number(value) if name in self._longs else value
-                    for name, value in zip(columns, values, strict=True)
-                )
-                time, node = _number(time), _number(node)
-            is_deleted = _FLAGS[flag]
-            made = None if version is None else row[version]
-            if self.longs_as_text and not self.shape.is_hash:
-                made = _number(made)
-            found.append((*values, time, node, is_deleted, self.read_version(time, node, is_deleted, made)))
+        rest = [theirs.get(name) for name in (*ROW_STAMP[:3], self.shape.entity.version)]
+        absent = [None] * len(rows)
+        times, nodes, flags, made = (absent if name is None else [row[name] for row in rows] for name in rest)
+        if not set(map(type, flags)) <= {bool, int, type(None)} or not set(flags) <= _FLAGS.keys():
+            raise malformed("a row's doorDeleted is neither true nor false")
+        values = list(map(pick, rows)) if pick else [tuple(row[theirs[name]] for name in columns) for row in rows]
+        if self.longs_as_text:
+            values = [self._read_longs(columns, each) for each in values]
+            times, nodes = list(map(_number, times)), list(map(_number, nodes))
+            made = made if self.shape.is_hash else list(map(_number, made))
+        gone = [_FLAGS[flag] for flag in flags]
+        versions = map(self.read_version, times, nodes, gone, made) if any(gone) else made
+        found = [(*each, *stamp) for each, *stamp in zip(values, times, nodes, gone, versions, strict=True)]
         return RowBatch(columns, found, self.unknown(told))
+
+    def _read_longs(self, columns: Sequence[str], values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(
+            _number(value) if name in self._longs else value for name, value in zip(columns, values, strict=True)
+        )
 
     def _as_text(self, batch: RowBatch) -> list[tuple[Any, ...]]:
         count = len(batch.columns)
@@ -221,13 +237,28 @@ class Wire:
             found["changedBy"] = self._long(tracker.node)
         return found
 
+    def _read_plain(self, told: list[Json]) -> list[Tracker] | None:
+        """Trackers in which there is nothing odd, all at once; None if there may be."""
+        if self.longs_as_text or len(self.shape.key) > 1 or not told:
+            return None
+        try:
+            keys, versions, nodes = zip(*map(_TRACKER_PARTS, told), strict=True)
+        except KeyError:
+            return None
+        is_plain = set(map(type, keys)) <= {int, str} and set(map(type, versions)) == {
+            str if self.shape.is_hash else int
+        }
+        if not is_plain or set(map(type, nodes)) != {int} or not 0 <= min(nodes) <= max(nodes) < 1 << 63:
+            return None
+        return list(map(Tracker, zip(keys, strict=True), versions, nodes))
+
     def _read_tracker(self, told: Json) -> Tracker:
         if "primaryKey" not in told or "versionId" not in told:
             raise malformed("a tracker needs primaryKey and versionId")
         version, node = told["versionId"], told.get("changedBy")
         if self.longs_as_text:
             version, node = version if self.shape.is_hash else _number(version), _number(node)
-        if type(version) is not (str if self.shape.is_hash else int):
+        if type(version) is not self._version_type:
             raise malformed("a tracker's versionId is not of the kind that this table's versions are")
         if node is None:
             node = ANY_NODE
@@ -264,7 +295,7 @@ def objects(told: Any) -> list[Json]:
     """A list of objects."""
     if type(told) is not list:
         raise malformed("a body is no array")
-    if any(type(each) is not dict for each in told):
+    if not set(map(type, told)) <= {dict}:
         raise malformed("an array has something else than objects")
     return told
 
