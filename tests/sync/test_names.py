@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import TailraceError
 from tailrace.sync import install, names
-from tailrace.sync.entity import Deletes, Entity, Receive
+from tailrace.sync.entity import Deletes, Entity, Receive, Sql, VersionKind
 from tailrace.sync.names import quoted
 from tailrace.sync.store import SyncStore
 from tests.sync.conftest import Places
@@ -26,7 +26,7 @@ HOSTILE = [
     *("{schema}", "{}", "\n", "\t", " ", "e", "t", "tr", "st", "NEW", "OLD", "known", "select", "i", "s", "w", "ä"),
     *('"; DROP TABLE canary; --', "'); DROP TABLE canary; --", "$door$; DROP TABLE canary; $door$", "c0", "wins"),
 ]
-RESERVED = {"ctid", "oid", "xmin", "xmax", "cmin", "cmax", "tableoid", "rowid", "_rowid_"}
+RESERVED = {"new", "old", "excluded", "ctid", "oid", "xmin", "xmax", "cmin", "cmax", "tableoid", "rowid", "_rowid_"}
 ALPHABET = st.characters(exclude_characters="\0", exclude_categories=("Cs", "Cn"))
 PART = st.one_of(st.sampled_from(HOSTILE), st.text(ALPHABET, min_size=1, max_size=6))
 NAME = (
@@ -129,6 +129,7 @@ def _check(places: Places, dialect: str, examples: int) -> None:
     @given(NAMED)
     @example(Named('a"; DROP TABLE canary; --', ("NEW", 'x"y', "$door$", "{schema}"), "known", "%s ?1 $1"))
     @example(Named("select", ("e", "t", "tr", "st"), "from", "where"))
+    @example(Named("tr", ("c", "w", "n", "a"), "st", "t"))
     def run(named: Named) -> None:
         try:
             exchange(both, named)
@@ -149,7 +150,26 @@ def test_many_names_do_not_become_sql(places: Places, dialect: str) -> None:
     _check(places, dialect, 500)
 
 
-@pytest.mark.parametrize("name", [*names.OWN_TABLES, "changelog", names.LAST_KEYS])
+@pytest.mark.parametrize("kind", VersionKind)
+@pytest.mark.parametrize("name", ["a", "c", "e", "i", "n", "r", "s", "st", "t", "tr", "w", "had", "gone", "said"])
+def test_tables_with_short_names(place: Place, other: Place, name: str, kind: VersionKind) -> None:
+    """What queries of sync call tables for themselves is nobody's name."""
+    version = "bigint" if kind is VersionKind.TIME else "text"
+    entity = Entity(name, 5, "v", version_kind=kind, audience=Sql(f"{name}.id < 3 AND :nodeId > 0"), batch_rows=1)
+    for each in (place, other):
+        each.run(f"CREATE TABLE {name}(id bigint PRIMARY KEY, v {version})")
+    one, two = place.install(entity), other.install(entity)
+    set_version = ", v = '{}'" if kind is VersionKind.HASH else ""
+    place.run(f"INSERT INTO {name}(id) VALUES (1), (2), (3)")
+    place.run(f"UPDATE {name} SET id = id {set_version.format('x')}")
+    assert sync(two, one).fetched == 2
+    other.run(f"DELETE FROM {name} WHERE id = 1", f"UPDATE {name} SET id = id {set_version.format('y')}")
+    assert sync(two, one).sent == 2
+    assert place.ask(f"SELECT id, v FROM {name} WHERE id < 3") == other.ask(f"SELECT id, v FROM {name}")
+    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
+
+
+@pytest.mark.parametrize("name", [*names.OWN_TABLES, "changelog", names.LAST_KEYS, "NEW", "old", "excluded", "door_c"])
 def test_tables_of_sync_are_not_synced(name: str) -> None:
     with pytest.raises(TailraceError) as caught:
         Entity(name, 5, "changed")
