@@ -142,6 +142,11 @@ class Channels:
         for channel in self.all().get(node, []):
             channel.forget(table)
 
+    def knows(self, node: int, tables: Collection[int]) -> None:
+        """A node has heard of these, as an answer. What it does not want is not told to it again and again."""
+        for channel in self.all().get(node, []):
+            channel.fresh(tables)
+
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
