@@ -66,6 +66,22 @@ def test_rows_that_the_other_side_refuses_when_they_are_sent(places: Places, dia
     assert one.quarantined() == []
 
 
+def test_a_row_that_was_rejected_is_sent_again_when_somebody_says_so(place: Place, other: Place) -> None:
+    one, two = todo.node(place), todo.node(other, receive=Receive(body=NO_BEER))
+    todo.put(place, 1, "beer")
+    sync(one, two)
+    two = other.install(todo.todo())
+    assert sync(one, two).sent == 0
+    (rejected,), (refused,) = one.quarantined(), two.quarantined()
+    assert not two.send_again(refused.id)
+    assert not one.send_again(rejected.id + 1)
+    assert one.send_again(rejected.id)
+    assert sync(one, two).sent == 1
+    assert todo.whats(other) == {1: "beer"}
+    assert one.quarantined() == []
+    assert two.release(refused.id)
+
+
 def test_a_row_that_a_constraint_refuses(places: Places, dialect: str) -> None:
     """Without a body of one's own, when rows are taken many at once."""
     place, other = places(dialect), places(dialect)
@@ -286,7 +302,9 @@ def test_json_of_postgres_stays_what_it_is(places: Places, kind: str, batch_rows
     values = ['{"a": [1, 2.50, "x"]}', '"text"', "null", "3", "[]"]
     for key, value in enumerate(values):
         central.ask(f"INSERT INTO todo(id, what) VALUES (?, ?::{kind})", (key, value))
-    central.run("INSERT INTO todo(id) VALUES (99)", "INSERT INTO todo(id) VALUES (98)", "DELETE FROM todo WHERE id = 98")
+    central.run(
+        "INSERT INTO todo(id) VALUES (99)", "INSERT INTO todo(id) VALUES (98)", "DELETE FROM todo WHERE id = 98"
+    )
     sync(two, one)
     laptop.run("""UPDATE todo SET what = '{"b": 2}' WHERE id = 0""", "DELETE FROM todo WHERE id = 1")
     sync(two, one)

@@ -29,7 +29,7 @@ TABLES: Final = (
         clockshift bigint NOT NULL DEFAULT 0, format integer NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS {schema}.doornode(
         nodeid bigint PRIMARY KEY, auth text, rel integer NOT NULL DEFAULT 0, keynode integer UNIQUE,
-        lastseen bigint NOT NULL DEFAULT 0)""",
+        lastseen bigint NOT NULL DEFAULT 0, calledas text)""",
     """CREATE TABLE IF NOT EXISTS {schema}.changelog(
         chid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, chtableid integer NOT NULL,
         chentitypk text NOT NULL, chentitypk2 text, chentitypk3 text, chentitypk4 text, chtype integer NOT NULL)""",
