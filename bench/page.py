@@ -28,7 +28,7 @@ from tailrace.log.consumers import Consumers
 from tailrace.message import Message, Offset, Op, now
 from tailrace.observe.logs import LogLook
 from tailrace.observe.model import Overview
-from tailrace.observe.nodes import overview_of_node
+from tailrace.observe.nodes import TreeLook, overview_of_node
 from tailrace.topology.answers import Offer
 from tailrace.topology.member import Report, State
 from tailrace.topology.registry import Registry
@@ -95,8 +95,10 @@ def serve(directory: str) -> None:
     }
     told |= {"slow": {}, "store_error": None, "read_only": None, "queues": None, "sync": None}
 
+    tree = TreeLook(registry.topology)
+
     def look() -> Overview:
-        return overview_of_node("bench", log, told, registry.topology())
+        return overview_of_node("bench", log, told, tree.read())
 
     with status_page(look, listen="127.0.0.1:0", token=TOKEN, log=os.path.join(directory, "log")) as server:
         print(server.url, flush=True)

@@ -83,6 +83,8 @@ CODES: Final[dict[str, Exit]] = {
     "queue.gap": Exit.RUNTIME,
     "queue.other_log": Exit.RUNTIME,
     "queue.other_site": Exit.INPUT,
+    "queue.ahead": Exit.RUNTIME,
+    "queue.outbox_taken": Exit.INPUT,
     "queue.too_many": Exit.RUNTIME,
     "queue.no_outbox": Exit.INPUT,
     "queue.malformed": Exit.INPUT,
@@ -146,6 +148,9 @@ CODES: Final[dict[str, Exit]] = {
     "web.no_token": Exit.INPUT,
     "web.too_large": Exit.INPUT,
     "web.too_many_tries": Exit.INPUT,
+    "web.slow": Exit.RUNTIME,
+    "web.busy": Exit.RUNTIME,
+    "web.failed": Exit.RUNTIME,
     "web.not_started": Exit.ENVIRONMENT,
 }
 """Every code that exists, with the exit status of a command that ends with it."""

@@ -82,6 +82,9 @@ SYNC_BODY_S: Final = 60.0
 SYNC_HEAD_S: Final = 20.0
 """How long a request may take to say what it wants."""
 
+SYNC_STALLED_S: Final = 60.0
+"""How long an answer may wait for a node that does not take it."""
+
 SYNC_ROWS_MAX: Final = 10_000
 """Rows or trackers in one body, and in one answer."""
 
@@ -103,3 +106,16 @@ SYNC_NODES_MAX: Final = 100_000
 
 WEB_TOKEN_LETTERS_MIN: Final = 16
 """The token of a status page; a shorter one could be guessed."""
+
+WEB_CONNECTIONS_MAX: Final = 200
+"""Connections to a status page at the same time; the process has files to open, too."""
+
+WEB_PAGES_MAX: Final = 50
+"""Open pages that get news."""
+
+WEB_HEAD_S: Final = 10.0
+WEB_FORM_S: Final = 10.0
+"""How long a request to a status page may take to say what it wants, and a form to come."""
+
+WEB_STALLED_S: Final = 20.0
+"""How long an answer of a status page may wait for a browser that does not take it."""

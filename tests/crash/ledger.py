@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 
 from tailrace.errors import TailraceError
 from tailrace.log import contents
-from tailrace.log.commitlog import CommitLog, LogConfig, OffsetRange
+from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.consumers import PREFIX, Consumers, State
 from tailrace.log.disk import Disk
+from tailrace.log.group import OffsetRange
 from tailrace.log.reader import LogReader
 from tailrace.log.segment import list_segments
 from tailrace.log.selection import Selection

@@ -8,10 +8,11 @@ from typing import Final
 
 from tailrace.log.agreement import Hold, Policy
 from tailrace.log.batch import Batch, batches_of, with_key
-from tailrace.log.commitlog import CommitLog, LogConfig, OffsetRange
+from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.compaction import By, compact
 from tailrace.log.consumers import Consumer, Consumers
 from tailrace.log.disk import Disk
+from tailrace.log.group import OffsetRange
 from tailrace.log.offsets import NOTHING, WHOLE_LOG
 from tailrace.log.retention import retain
 from tailrace.log.segment import list_segments

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.log.batch import Batch, batches_of, with_key
-from tailrace.log.commitlog import CommitLog, OffsetRange
+from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import PREFIX, Consumers
 from tailrace.log.disk import Disk
 from tailrace.log.frame import encode_plain
+from tailrace.log.group import OffsetRange
 from tailrace.log.offsets import WHOLE_LOG
 from tailrace.log.reader import LogReader
 from tailrace.log.segment import segment_name

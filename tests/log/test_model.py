@@ -30,11 +30,12 @@ from hypothesis.stateful import (
 from tailrace.errors import TailraceError
 from tailrace.log.agreement import Hold, Policy
 from tailrace.log.batch import Batch, batches_of, with_key
-from tailrace.log.commitlog import CommitLog, LogConfig, OffsetRange
+from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.compaction import By, compact
 from tailrace.log.consumers import DRAFT_NAME, Consumers, State
 from tailrace.log.disk import DRAFT_SUFFIX, Disk
 from tailrace.log.frame import place_head
+from tailrace.log.group import OffsetRange
 from tailrace.log.head import head_path, read_head
 from tailrace.log.offsets import WHOLE_LOG
 from tailrace.log.operator import Operator

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import TailraceError
+from tailrace.limits import JOINS_PER_TOKEN_MAX
 from tailrace.log.consumers import PREFIX
 from tailrace.log.retention import SegmentFate, retain
 from tailrace.log.segment import segment_name
@@ -61,6 +62,12 @@ def silence(node: Shop, peer: Shop, seconds: float = 4000) -> None:
     directory = os.path.join(node.log.directory, PREFIX + anonymous_name(peer.id))
     for name in (segment_name(Offset(0)), "consumer.json"):
         os.utime(os.path.join(directory, name), (time.time() - seconds, time.time() - seconds))
+
+
+def test_any_number_of_them(stack: ExitStack, a: Shop, tmp_path: Path) -> None:
+    """One that has fetched everything takes no room from the next."""
+    readers = [reader_of(stack, a, tmp_path, f"b{number}") for number in range(JOINS_PER_TOKEN_MAX + 1)]
+    assert all(reader.rows() == a.rows() for reader in readers)
 
 
 def removed(node: Shop) -> list[SegmentFate]:

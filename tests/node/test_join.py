@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.errors import TailraceError
 from tailrace.message import now
 from tailrace.node.filling import version_batch
 from tailrace.relay.applier import State
@@ -137,6 +138,31 @@ def test_a_join_that_is_cut_goes_on(stack: ExitStack, tmp_path: Path, monkeypatc
     wait_until(applier, State.FOLLOW)
     assert sorted(set(fetched)) == list(range(12))
     assert len(fetched) < 2 * 12
+    settle([a, b])
+    assert b.rows() == a.rows()
+
+
+def test_a_snapshot_that_could_not_be_published_is_not_fetched_again(
+    stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = source(stack, tmp_path), newcomer(stack, tmp_path)
+    chunk, load, fetched, failed = Joins.chunk, b.store.load, list[int](), threading.Event()
+
+    def noted(joins: Joins, name: str, number: int) -> Any:
+        fetched.append(number)
+        yield from chunk(joins, name, number)
+
+    def fragile(*rows: Any) -> int:
+        if not failed.is_set():
+            failed.set()
+            raise TailraceError("destination.unreachable", "the database is restarted", hint="wait")
+        return load(*rows)
+
+    monkeypatch.setattr(Joins, "chunk", noted)
+    monkeypatch.setattr(b.store, "load", fragile)
+    wait_until(b.join(a), State.FOLLOW)
+    assert failed.is_set()
+    assert sorted(fetched) == list(range(12))
     settle([a, b])
     assert b.rows() == a.rows()
 

@@ -6,9 +6,8 @@ import time
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.log.lag import Lag
 from tailrace.observe.metrics import OTHERS, PARTS_MAX, exposition
-from tailrace.observe.model import Health, Kind, LogPart, NamespacePart, Overview, Part, Stuck, TreeNode, Wrong
+from tailrace.observe.model import Health, Kind, Lag, LogPart, NamespacePart, Overview, Part, Stuck, TreeNode, Wrong
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -55,10 +54,19 @@ def test_figures_of_a_part() -> None:
         "tailrace_dead_letters": 3,
         "tailrace_invalidated": 0,
     }
+    assert found["tailrace_info", (("name", "shop"), ("what", "pipeline"))] == 1
     assert found["tailrace_up", ()] == 1
 
 
+def test_one_message_at_fault_is_one() -> None:
+    """As the page says: those behind it were not tried."""
+    stuck = Part(Kind.WRITER, "w", "", "stopped", Health.BAD, stuck=Stuck(42, 44, "x", 1.0, True))
+    assert told(stuck)["tailrace_stuck_messages", of("writer", "w")] == 1
+
+
 def test_what_nobody_knows_is_left_out() -> None:
+    copy = Part(Kind.REPLICA, "x", "", "copies", Health.GOOD, lag=Lag(5, 500, None))
+    assert ("tailrace_lag_seconds", of("replica", "x")) not in told(copy)
     found = told(Part(Kind.PEER, "x", "", "away", Health.WAITING))
     assert ("tailrace_lag_messages", of("peer", "x")) not in found
     assert ("tailrace_slot_bytes", of("peer", "x")) not in found
@@ -67,7 +75,14 @@ def test_what_nobody_knows_is_left_out() -> None:
 def test_a_thousand_parts_have_a_bounded_number_of_labels() -> None:
     parts = [
         Part(
-            Kind.PEER, f"p{number}", "", "follows", Health.BAD if number == 999 else Health.GOOD, lag=Lag(1, 10, number)
+            Kind.PEER,
+            f"p{number}",
+            "",
+            "follows",
+            Health.BAD if number == 999 else Health.GOOD,
+            1000 - number,
+            Lag(1, 10, number),
+            more={"dead letters": 2},
         )
         for number in range(1000)
     ]
@@ -78,6 +93,8 @@ def test_a_thousand_parts_have_a_bounded_number_of_labels() -> None:
     assert found["tailrace_lag_messages", others] == 1000 - PARTS_MAX
     assert found["tailrace_lag_seconds", others] == 999, "the worst of them"
     assert found["tailrace_health", others] == 3, "the worst of them"
+    assert found["tailrace_position", others] == 1, "the worst of them"
+    assert found["tailrace_dead_letters", others] == 2 * (1000 - PARTS_MAX)
 
 
 def test_the_log_and_who_keeps_it() -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tailrace.log.lag import Lag
 from tailrace.observe.metrics import exposition
-from tailrace.observe.model import Health, Kind, LogPart, NamespacePart, Overview, Part, TreeNode
+from tailrace.observe.model import Health, Kind, Lag, LogPart, NamespacePart, Overview, Part, TreeNode
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "examples" / "monitoring"

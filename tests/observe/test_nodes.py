@@ -13,8 +13,9 @@ from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.message import Message, Op, now
 from tailrace.observe.logs import LogLook
-from tailrace.observe.model import Health, Kind, Overview, Part
-from tailrace.observe.nodes import overview_of_node, overview_of_replica, tree_of
+from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode
+from tailrace.observe.nodes import SILENT_S, TreeLook, overview_of_node, overview_of_replica, tree_of
+from tailrace.relay.subscription import consumer_name
 from tailrace.topology.answers import Confirmed, Offer
 from tailrace.topology.member import Report
 from tests.topology.clock import Clock
@@ -128,15 +129,19 @@ def test_peers(tmp_path: Path) -> None:
     assert gone is not None
     assert gone.code == "consumer.invalidated"
     slow = only(found, Kind.REPLICA)
-    assert (slow.state, slow.seen_s_ago, slow.health) == ("slow", 12.0, Health.TROUBLED)
+    assert (slow.state, slow.seen_s_ago, slow.health) == ("slow", 12.5, Health.TROUBLED), (
+        "it was told half a second ago"
+    )
 
 
 def test_the_consumers_of_peers_are_told_once(tmp_path: Path) -> None:
     with CommitLog.open(tmp_path / "log") as log:
-        log.append_messages([Message(Op.INSERT, now(), "t", {"id": 1})])
-    Consumers(tmp_path / "log").register("relay-77")
+        log.append_messages([Message(Op.INSERT, now(), "t", {"id": number}) for number in range(5)])
+    Consumers(tmp_path / "log").register(consumer_name(77), start=3)
     Consumers(tmp_path / "log").register("lake")
-    assert [part.name for part in node(tmp_path, peers=[PEER]).of(Kind.CONSUMER)] == ["lake"]
+    found = node(tmp_path, peers=[PEER])
+    assert [part.name for part in found.of(Kind.CONSUMER)] == ["lake"]
+    assert only(found, Kind.PEER).position == 2, "so that it has a rate"
 
 
 def test_queues(tmp_path: Path) -> None:
@@ -180,6 +185,43 @@ def test_one_that_does_not_run_any_more(tmp_path: Path) -> None:
     assert only(found, Kind.PEER).health is Health.BAD, "what was wrong still is"
 
 
+def test_what_was_told_is_as_old_as_it_is(tmp_path: Path) -> None:
+    """A node that died an hour ago did not hear of its source a moment ago."""
+    found = node(tmp_path, is_running=False, age_s=3600.0, sources={"paris": SOURCE}, peers=[PEER])
+    assert only(found, Kind.SOURCE).seen_s_ago == pytest.approx(3600.1)
+    assert only(found, Kind.PEER).seen_s_ago == pytest.approx(3600.2)
+    assert found.runs == "does not run, heard of 1.0 h ago"
+    assert found.wrong == (), "it was ended, perhaps on purpose"
+
+
+def test_a_node_that_hangs(tmp_path: Path) -> None:
+    """It holds its lock, so it runs; but what it said is old, and nobody may take it for news."""
+    assert node(tmp_path, age_s=SILENT_S - 1).wrong == ()
+    found = node(tmp_path, age_s=SILENT_S + 1, sources={"paris": SOURCE})
+    assert [wrong.code for wrong in found.wrong] == ["node.silent"]
+    assert found.health is Health.BAD
+
+
+def test_what_a_source_does_not_say_is_not_nothing(tmp_path: Path) -> None:
+    said = {**SOURCE, "behind_bytes": None, "behind_s": None}
+    assert only(node(tmp_path, sources={"paris": said}), Kind.SOURCE).lag == Lag(3, None, None)
+
+
+def test_a_replica_that_is_cut_off_is_trouble(tmp_path: Path) -> None:
+    cut = TreeNode("x", None, "shop", None, "Inactive", Health.BAD, "")
+    told = {"is_running": True, "age_s": 0.0, "node": "1", "cluster": "c", "sources": {}, "peers": [], "slow": {}}
+    told |= {"store_error": None, "read_only": None, "queues": None}
+    found = overview_of_node("berlin", LogLook(str(tmp_path / "log")), told, [cut])
+    assert found.health is Health.TROUBLED
+
+
+def test_a_topology_is_not_asked_for_all_the_time() -> None:
+    asked: list[int] = []
+    look = TreeLook(lambda: asked.append(1) or [])  # type: ignore[func-returns-value]
+    assert look.read() is look.read()
+    assert len(asked) == 1
+
+
 def test_a_store(tmp_path: Path) -> None:
     assert node(tmp_path).of(Kind.STORE) == []
     assert only(node(tmp_path, store_error=ERROR), Kind.STORE).health is Health.BAD
@@ -189,6 +231,7 @@ def test_a_store(tmp_path: Path) -> None:
 def test_a_replica(tmp_path: Path) -> None:
     told = {
         "is_running": True,
+        "age_s": 0.2,
         "name": "copy",
         "source": "root",
         "state": "copy",
@@ -199,7 +242,7 @@ def test_a_replica(tmp_path: Path) -> None:
         "heard_s": 0.3,
         "copied_bytes": 5,
         "sent_bytes": 6,
-        "copies": 2,
+        "copies": ["below", "beside"],
         "slow": {"below": 9.0},
         "alarms": ["it has another log"],
         "store": {"error": None, "allowed": True, "wait_s": None, "ignored": ["t"], "applied": 80},
@@ -208,6 +251,8 @@ def test_a_replica(tmp_path: Path) -> None:
     ours, slow = found.of(Kind.REPLICA)
     assert ours.lag is not None
     assert (ours.position, ours.lag.messages, ours.lag.bytes, ours.health) == (89, 10, 1000, Health.GOOD)
+    assert ours.lag.seconds is None, "a replica does not know the age of what it has not got"
+    assert ours.more["copies"] == 2
     assert (slow.name, slow.health) == ("below", Health.TROUBLED)
     assert only(found, Kind.STORE).position == 80
     assert [wrong.what for wrong in found.wrong] == ["it has another log"]

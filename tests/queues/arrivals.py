@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tailrace.log.commitlog import CommitLog, OffsetRange
+from tailrace.log.commitlog import CommitLog
+from tailrace.log.group import OffsetRange
 from tailrace.message import now
 from tailrace.queues.answers import Ack, Answer
 from tailrace.queues.entries import SHIPPED, Kind, received_batch

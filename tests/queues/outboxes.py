@@ -14,10 +14,11 @@ from sqlalchemy import orm
 from sqlalchemy.pool import NullPool
 
 from tailrace.queues.fullness import Fullness
-from tailrace.queues.outbox import Outbox, OutboxBatch, Position
+from tailrace.queues.outbox import Outbox, OutboxBatch, Owner, Position
 from tailrace.queues.outboxpostgres import PostgresOutbox
 from tailrace.queues.outboxsqlite import SqliteOutbox
 
+SITE = Owner("site", "0" * 16)
 KINDS = ["driver", "connection", "session"]
 
 
@@ -44,7 +45,7 @@ class TestPlace:
         self._closing.close()
         self.engine.dispose()
 
-    def make_outbox(self, **options: Any) -> Outbox:
+    def make_outbox(self, owner: Owner = SITE, **options: Any) -> Outbox:
         raise NotImplementedError
 
     def driver(self) -> Any:
@@ -89,8 +90,8 @@ class SqlitePlace(TestPlace):
         self.path = path
         self.url = f"sqlite:///{path}"
 
-    def make_outbox(self, **options: Any) -> Outbox:
-        return SqliteOutbox(str(self.path), **options)
+    def make_outbox(self, owner: Owner = SITE, **options: Any) -> Outbox:
+        return SqliteOutbox(str(self.path), owner, **options)
 
     def driver(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path)
@@ -102,8 +103,8 @@ class PostgresPlace(TestPlace):
         self.address = address
         self.url = address.replace("postgresql://", "postgresql+psycopg://")
 
-    def make_outbox(self, **options: Any) -> Outbox:
-        return PostgresOutbox(self.address, **options)
+    def make_outbox(self, owner: Owner = SITE, **options: Any) -> Outbox:
+        return PostgresOutbox(self.address, owner, **options)
 
     def driver(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.address)

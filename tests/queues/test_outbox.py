@@ -16,10 +16,10 @@ from tailrace.queues.application import application_of
 from tailrace.queues.claims import Claims
 from tailrace.queues.entries import Kind
 from tailrace.queues.fullness import Fullness, WhenFull
-from tailrace.queues.outbox import Position
+from tailrace.queues.outbox import Owner, Position
 from tailrace.queues.outboxpostgres import PostgresOutbox
 from tailrace.queues.outboxsqlite import SqliteOutbox
-from tests.queues.outboxes import PostgresPlace, SqlitePlace, TestPlace
+from tests.queues.outboxes import SITE, PostgresPlace, SqlitePlace, TestPlace
 from tests.servers.postgres import PostgresServer
 
 
@@ -40,7 +40,7 @@ class TestInstalling:
         other.close()
 
     def test_at_once_from_everywhere(self, database: str) -> None:
-        outboxes = [PostgresOutbox(database) for _ in range(4)]
+        outboxes = [PostgresOutbox(database, SITE) for _ in range(4)]
         threads = [threading.Thread(target=outbox.install) for outbox in outboxes]
         for thread in threads:
             thread.start()
@@ -53,7 +53,44 @@ class TestInstalling:
 
     def test_in_a_directory_that_is_missing_is_told(self, tmp_path: Path) -> None:
         with pytest.raises(TailraceError, match=r"source\.unreachable"):
-            SqliteOutbox(str(tmp_path / "nowhere" / "shop.db")).read(None)
+            SqliteOutbox(str(tmp_path / "nowhere" / "shop.db"), SITE).read(None)
+
+
+class TestOwners:
+    """An outbox is read by one site: two would each get a part of what is sent, and of what is supplied."""
+
+    def test_a_second_site_is_refused(self, place: TestPlace) -> None:
+        send(place, b"1")
+        place.outbox.ask("r1", "shop", ["plant"])
+        second = place.make_outbox(Owner("second", "1" * 16))
+        for call in (
+            second.install,
+            lambda: second.read(None),
+            lambda: second.forget(Position("any")),
+            lambda: second.set_destinations("shop", {}),
+            second.requests,
+            lambda: second.withdraw("r1"),
+        ):
+            with pytest.raises(TailraceError, match=r"queue\.outbox_taken"):
+                call()
+        assert place.payloads() == [b"1"]
+        assert [asked.request for asked in place.outbox.requests()] == ["r1"]
+        assert len(place.ask("SELECT * FROM LRQ_Destinations")) == 2
+        second.close()
+
+    def test_one_that_is_handed_over_is_the_others(self, place: TestPlace) -> None:
+        """The first notices when it reads the next time."""
+        send(place, b"1")
+        second = place.make_outbox(Owner("second", "1" * 16))
+        place.change("DELETE FROM LRQ_Site")  # as the hint says
+        second.install()
+        batch = second.read(None)
+        assert batch is not None
+        assert len(batch) == 1
+        assert place.outbox.read(None) is None
+        with pytest.raises(TailraceError, match=r"queue\.outbox_taken"):
+            place.outbox.read(None)
+        second.close()
 
 
 class TestReading:
@@ -244,7 +281,7 @@ class TestSqliteTransactions:
         )
         RoutingQueue("shop").transmit(connection, b"B", ["plant"])
         connection.commit()
-        outbox = SqliteOutbox(str(sqlite_place.path), batch_bytes=1)
+        outbox = SqliteOutbox(str(sqlite_place.path), SITE, batch_bytes=1)
         batch = outbox.read(None)
         assert batch is not None
         assert [entry.payload for _, entries in batch.transactions for entry in entries] == [b"0", b"A", b"B"]
@@ -254,7 +291,7 @@ class TestSqliteTransactions:
         path = tmp_path / "old.db"
         connection = sqlite3.connect(path)
         connection.execute("CREATE TABLE filler (x)")
-        outbox = SqliteOutbox(str(path), batch_bytes=1)
+        outbox = SqliteOutbox(str(path), SITE, batch_bytes=1)
         outbox.set_destinations("shop", {"plant": Fullness()})
         queue = RoutingQueue("shop")
         connection.execute("PRAGMA cache_size = 2")
@@ -359,7 +396,7 @@ class TestAway:
         server = PostgresServer()
         server.start()
         try:
-            outbox = PostgresOutbox(server.create("shop"))
+            outbox = PostgresOutbox(server.create("shop"), SITE)
             outbox.set_destinations("shop", {"plant": Fullness()})
             server.stop()
             for call in (lambda: outbox.read(None), outbox.requests, lambda: outbox.withdraw("r1")):

@@ -20,6 +20,7 @@ from tailrace.queues.incoming import Incoming
 from tailrace.queues.outboxpostgres import PostgresOutbox
 from tailrace.queues.receiving import Receiver
 from tests.queues.arrivals import arrive
+from tests.queues.outboxes import SITE
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "queues.md"
 PASSWORD = "few-rights"
@@ -37,7 +38,7 @@ class Rights:
         for role in ("site", "shop"):
             self.admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
         self._grant(self._before)
-        self.outbox = PostgresOutbox(self.address("site"))
+        self.outbox = PostgresOutbox(self.address("site"), SITE)
         self.outbox.set_destinations("stock", {"office": Fullness()})
         self._grant(self._after)
 

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy
 
 from tailrace.errors import TailraceError
-from tailrace.log.commitlog import OffsetRange
+from tailrace.log.group import OffsetRange
 from tailrace.message import Offset
 from tailrace.queues import RoutingQueue
 from tailrace.queues.entries import PAYLOAD_BYTES_MAX, Outgoing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -116,6 +117,30 @@ def test_another_log_is_refused(tmp_path: Path) -> None:
         assert caught.value.code == "queue.other_log"
 
 
+def test_another_log_from_its_beginning_is_taken(tmp_path: Path) -> None:
+    """As after the source was set up anew, when there are no snapshots."""
+    other = SESSION.model_copy(update={"log": "f" * 16})
+    with sink_at(tmp_path) as sink:
+        sink.receive(*entries(-1, 5))
+        assert sink.receive(*entries(-1, 3, other)).position == 3
+        sink.receive(*entries(-1, 3, other))
+        assert sink.receive(*entries(3, 4, other)).position == 4
+        assert come(tmp_path) == [*range(5), *range(4)]
+    with sink_at(tmp_path) as sink:
+        assert (sink.negotiate(other).log, sink.negotiate(other).position) == ("f" * 16, 4)
+
+
+def test_what_comes_of_a_snapshot_that_is_in_place(tmp_path: Path) -> None:
+    """Nothing is staged again, so nobody waits for an end that never comes."""
+    with sink_at(tmp_path) as sink:
+        sink.receive(*snapshot("a.1", 10, 13))
+        sink.receive(*snapshot("a.1", 13, 14, is_end=True))
+        standing = sink.receive(*snapshot("a.1", 10, 13))
+        assert (standing.applied, standing.staged) == ("a.1", None)
+        assert sink.status()[0]["is_consistent"]
+        assert come(tmp_path, Kind.SNAPSHOT) == [10, 11, 12]
+
+
 def test_another_site_was_meant(tmp_path: Path) -> None:
     with sink_at(tmp_path) as sink, pytest.raises(TailraceError) as caught:
         sink.negotiate(SESSION.model_copy(update={"sink": "depot"}))
@@ -158,6 +183,19 @@ def test_a_crash_after_a_snapshot_was_published(tmp_path: Path, monkeypatch: pyt
         monkeypatch.undo()
     with sink_at(tmp_path) as sink:
         assert sink.negotiate(SESSION).staged is None
+        sink.receive(*snapshot("a.1", 13, 14, is_end=True))
+        assert come(tmp_path, Kind.SNAPSHOT) == [10, 11, 12]
+
+
+def test_a_snapshot_of_which_something_is_gone_comes_again(tmp_path: Path) -> None:
+    """What waits for longer than a day is cleared away when the log is opened."""
+    with sink_at(tmp_path) as sink:
+        sink.receive(*snapshot("a.1", 10, 13))
+        shutil.rmtree(tmp_path / "queues" / "staging")
+        with pytest.raises(TailraceError, match=r"log\.staging_missing"):
+            sink.receive(*snapshot("a.1", 13, 14, is_end=True))
+        assert sink.negotiate(SESSION).staged is None
+        sink.receive(*snapshot("a.1", 10, 13))
         sink.receive(*snapshot("a.1", 13, 14, is_end=True))
         assert come(tmp_path, Kind.SNAPSHOT) == [10, 11, 12]
 

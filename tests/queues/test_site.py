@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,7 +22,8 @@ from tailrace.queues.receiving import Receiver
 from tailrace.queues.sending import RoutingQueue
 from tailrace.queues.session import State
 from tailrace.queues.sink import Sink
-from tailrace.queues.site import STATE, Supply
+from tailrace.queues.site import STATE
+from tailrace.queues.supply import Supply
 from tailrace.queues.wire import Phase, Shipment, Standing
 from tests.queues.sites import TestSite
 from tests.relay.nodes import wait_for
@@ -320,6 +323,98 @@ def test_a_forced_snapshot_is_not_forgotten(stack: ExitStack, tmp_path: Path, of
         wait_for(lambda: plant.site.status()["sessions"][0]["state"] == "log entries", 30)
         plant.transmit("after", to=["office"])
         office.gets(["one", "END", "two", "END", "after"])
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_the_answer_that_a_snapshot_is_in_place_is_lost(
+    stack: ExitStack, tmp_path: Path, office: TestSite, monkeypatch: pytest.MonkeyPatch, is_forced: bool
+) -> None:
+    """It is neither sent nor wanted again."""
+    taken: list[Phase] = []
+    receive = Sink.receive
+
+    def lose_an_answer(sink: Sink, shipment: Shipment, rows: Any) -> Standing:
+        taken.append(shipment.phase)
+        standing = receive(sink, shipment, rows)
+        if taken.count(Phase.SNAPSHOT_END) == 1 + is_forced and shipment.phase is Phase.SNAPSHOT_END:
+            raise TailraceError("relay.busy", "the answer is lost")
+        return standing
+
+    monkeypatch.setattr(Sink, "receive", lose_an_answer)
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    plant.site.provide("inventory", supplies("all"))
+    wait_for(lambda: has_everything(plant, "office"), 30)
+    if is_forced:
+        plant.site.resync("inventory", "office")
+        wait_for(lambda: taken.count(Phase.SNAPSHOT_END) == 2, 30)
+    wait_for(lambda: has_everything(plant, "office") and not plant.site.requests.open(), 30)
+    assert not plant.site.requests.is_forced("inventory", "office")
+    plant.transmit("after", to=["office"])
+    office.gets(["all", "END", *(["all", "END"] if is_forced else []), "after"])
+    assert taken.count(Phase.SNAPSHOT_END) == 1 + is_forced
+    assert office.site.status()["received"][0]["is_consistent"]
+
+
+def test_a_source_that_is_an_older_copy_sends_a_snapshot(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """What it sends then has numbers that the destination has seen already."""
+    plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port)
+    with plant:
+        plant.site.provide("inventory", supplies("first"))
+        plant.transmit("0", to=["office"])
+        wait_for(lambda: has_everything(plant, "office"), 30)
+    shutil.copytree(plant.directory, tmp_path / "backup")
+    with plant:
+        for number in range(10):
+            plant.transmit(str(number), to=["office"])
+        wait_for(lambda: has_everything(plant, "office"), 30)
+    before = office.payloads()
+    shutil.rmtree(plant.directory)
+    shutil.copytree(tmp_path / "backup", plant.directory)
+    with plant:
+        plant.site.provide("inventory", supplies("second"))
+        wait_for(lambda: "second" in office.payloads(), 30)
+        plant.transmit("new", to=["office"])
+        office.gets([*before, "second", "END", "new"])
+
+
+def test_a_source_that_is_set_up_anew_goes_on_without_snapshots(
+    stack: ExitStack, tmp_path: Path, office: TestSite
+) -> None:
+    plant = TestSite(tmp_path, "plant").sends(PLAIN, office=office.port)
+    with plant:
+        plant.transmit("old", "older", to=["office"])
+        office.gets(["old", "older"])
+    shutil.rmtree(plant.directory)
+    with plant:
+        plant.transmit("new", to=["office"])
+        office.gets(["old", "older", "new"])
+    with plant:
+        plant.transmit("newer", to=["office"])
+        office.gets(["old", "older", "new", "newer"])
+
+
+def test_who_supplies_is_asked_once_for_each_request(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """Also if a provider comes in the moment in which a request is made: two at once would spoil each other's rows."""
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    wait_for(lambda: bool(plant.site.requests.open()), 30)
+    calls: list[str] = []
+    is_called, may_end = threading.Event(), threading.Event()
+
+    def provider(supply: Supply) -> None:
+        calls.append(supply.request)
+        supply.transmit(b"first")
+        supply.flush()
+        is_called.set()
+        assert may_end.wait(30)
+        supply.transmit(b"second")
+
+    plant.site.provide("inventory", provider)
+    assert is_called.wait(30)
+    plant.site.provide("inventory", provider)
+    plant.site.requests.ask_again()
+    may_end.set()
+    office.gets(["first", "second", "END"])
+    assert len(calls) == 1
 
 
 SMALL: dict[str, Any] = {"segment_bytes": 2000}

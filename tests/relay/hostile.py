@@ -74,7 +74,7 @@ class HostileSource(fl.FlightServerBase):
             if b'"session"' in ticket:
                 yield from self._final() if b'"final"' in ticket else self._chunk()
                 return
-            answer = Subscribed(node=ID, cluster=self._cluster, vclock=self._vclock)
+            answer = Subscribed(node=ID, cluster=self._cluster, vclock=self._vclock, session="0" * 16, heartbeat_s=0.02)
             yield _NOTHING, pa.py_buffer(answer.packed())
             yield from self._rows()
             while not self.is_over:

@@ -23,7 +23,7 @@ from tailrace.relay import checking, flight, joining, journal
 from tailrace.relay.applier import RETRIED, Applier, Source, State
 from tailrace.relay.checking import check_rows
 from tailrace.relay.flight import Call, RelayServer
-from tailrace.relay.request import Ack, Join, Joined, Register, Subscribe
+from tailrace.relay.request import Ack, Join, Joined, Register, Subscribe, Subscribed
 from tailrace.relay.vclock import COMPONENTS_MAX, Vclock
 from tailrace.relay.wire import SCHEMA, Unpacker
 from tests.node.shops import Shop
@@ -94,7 +94,8 @@ class TestPeers:
 
     def test_one_that_nobody_knows(self, node: TestNode) -> None:
         assert refusal(node, node=PEER + 1) == "relay.unknown_replica"
-        assert called(node, Call.ACK, Ack(node=PEER + 1, vclock=Vclock()).packed()) == "relay.unknown_replica"
+        ack = Ack(node=PEER + 1, session="0" * 16, vclock=Vclock())
+        assert called(node, Call.ACK, ack.packed()) == "relay.unknown_replica"
 
     @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1]])
     def test_one_without_rights(self, node: TestNode, token: str) -> None:
@@ -134,13 +135,15 @@ class TestPeers:
             b"",
             b"\xff\xfe",
             b"[" * 100_000,
-            b'{"node": "18446744073709551616", "vclock": {}}',
-            b'{"node": "99", "vclock": {"1": -1}}',
-            b'{"node": "99", "vclock": {"1": 9223372036854775808}}',
-            b'{"node": "99", "vclock": {"x": 1}}',
-            b'{"node": "99", "vclock": {}, "more": 1}',
-            b'{"node": "99", "vclock": {' + b",".join(b'"%d": 1' % n for n in range(COMPONENTS_MAX + 1)) + b"}}",
-            b'{"node": "99", "vclock": {}, "x": "' + b"y" * (4 << 20) + b'"}',
+            b'{"node": "18446744073709551616", "session": "00000000deadbeef", "vclock": {}}',
+            b'{"node": "99", "session": "00000000deadbeef", "vclock": {"1": -1}}',
+            b'{"node": "99", "session": "00000000deadbeef", "vclock": {"1": 9223372036854775808}}',
+            b'{"node": "99", "session": "00000000deadbeef", "vclock": {"x": 1}}',
+            b'{"node": "99", "session": "00000000deadbeef", "vclock": {}, "more": 1}',
+            b'{"node": "99", "session": "00000000deadbeef", "vclock": {'
+            + b",".join(b'"%d": 1' % n for n in range(COMPONENTS_MAX + 1))
+            + b"}}",
+            b'{"node": "99", "session": "00000000deadbeef", "vclock": {}, "x": "' + b"y" * (4 << 20) + b'"}',
         ],
         ids=["empty", "bytes", "deep", "id", "below", "above", "name", "more", "many", "long"],
     )
@@ -154,8 +157,9 @@ class TestPeers:
         before = node.service.consumers.position(node.service.consumers.get("relay-0000000000000063"))
         with fl.connect(node.location) as client:
             reader = client.do_get(fl.Ticket(ticket), flight.options(TOKEN))
-            reader.read_chunk()
-            lie = Ack(node=PEER, vclock=Vclock({node.id: Lsn(1000)}))
+            said: Any = reader.read_chunk().app_metadata
+            answer = Subscribed.read(bytes(said))
+            lie = Ack(node=PEER, session=answer.session, vclock=Vclock({node.id: Lsn(1000)}))
             assert called(node, Call.ACK, lie.packed()) == "relay.bad_ack"
             reader.cancel()
         wait_for(lambda: not node.service.following)

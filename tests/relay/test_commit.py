@@ -112,12 +112,28 @@ def test_who_only_says_what_it_has_does_not_vouch_for_it(shops: Three) -> None:
     request = Subscribe(node=77, cluster=CLUSTER, vclock=here)
     wait_for(lambda: len(a.service.following) == 2)
     before = a.service.count_having(a.id, here[a.id])
-    with a.service.subscribe(request):
+    with a.service.subscribe(request) as (answer, _):
         assert a.service.count_having(a.id, here[a.id]) == before
-        a.service.acknowledge(Ack(node=77, vclock=here))
+        a.service.acknowledge(Ack(node=77, session=answer.session, vclock=here))
         assert a.service.count_having(a.id, here[a.id]) == before + 1
     with a.service.subscribe(Subscribe(node=77, cluster=CLUSTER, vclock=here, term=5)):
         assert not committer(a).is_leading
+
+
+def test_who_promises_somebody_else_meanwhile_does_not_lead(shops: Three) -> None:
+    """Two that were both agreed with would decide about the same transactions."""
+    a, b, c = shops
+
+    def overtaken(request: Elect) -> list[Elected]:
+        granted = asking([a, c])(request)
+        later = Elect(node=c.id, cluster=CLUSTER, term=request.term + 1, vclock=c.journal.vclock)
+        assert b.service.elect(later).is_granted
+        return granted
+
+    with pytest.raises(TailraceError) as caught:
+        committer(b).promote(CLUSTER, overtaken)
+    assert caught.value.code == "relay.fenced"
+    assert b.journal.limbo.leader == a.id
 
 
 def test_no_store_has_it_before_it_is_decided(shops: Three) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,17 +15,21 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from tailrace.log.batch import batches_of
 from tailrace.log.session import ConsumerSession
-from tailrace.message import Lsn
+from tailrace.message import Lsn, Message, Op, now
 from tailrace.relay import flight
 from tailrace.relay.applier import Applier, State
 from tailrace.relay.flight import Call
+from tailrace.relay.heartbeat import SILENCE
+from tailrace.relay.outgoing import Frame
 from tailrace.relay.request import Ack, Heartbeat, Subscribe, Subscribed
 from tailrace.relay.subscription import consumer_name
 from tailrace.relay.vclock import Vclock
-from tests.relay.nodes import TOKEN, TestNode, wait_for, wait_until
+from tests.relay.nodes import HEARTBEAT_S, TOKEN, TestNode, wait_for, wait_until
 
 CLUSTER = str(uuid.UUID(int=7))
+PATIENT_S = 10.0
 Make = Callable[[str], TestNode]
 
 
@@ -31,6 +37,13 @@ Make = Callable[[str], TestNode]
 def make(tmp_path: Path) -> Iterator[Make]:
     with ExitStack() as stack:
         yield lambda name: stack.enter_context(TestNode(tmp_path / name, CLUSTER))
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[TestNode]:
+    """A node that bears a peer which is slow to answer."""
+    with TestNode(tmp_path / "patient", CLUSTER, heartbeat_s=PATIENT_S) as node:
+        yield node
 
 
 def test_a_node_follows_another(make: Make) -> None:
@@ -164,7 +177,7 @@ class Peer:
         return bytes(found)
 
     def ack(self, vclock: Vclock) -> None:
-        ack = Ack(node=self.id, vclock=vclock)
+        ack = Ack(node=self.id, session=self.answer.session, vclock=vclock)
         list(self.client.do_action(fl.Action(Call.ACK, ack.packed()), flight.options(TOKEN)))
 
     def end(self) -> str:
@@ -176,6 +189,12 @@ class Peer:
             return flight.ours(error).code
         except StopIteration:
             return ""
+
+
+def write_bytes(node: TestNode, mib: int) -> None:
+    """One transaction that cannot be made smaller."""
+    rows = [Message(Op.INSERT, now(), "main.t", {"n": n, "b": os.urandom(1 << 20)}, lsn=Lsn(n)) for n in range(mib)]
+    node.journal.append_local(batches_of(rows))
 
 
 def code_of(work: Callable[[], object]) -> str:
@@ -214,10 +233,85 @@ def test_a_peer_that_is_silent(make: Make) -> None:
     assert Peer(a).end() == "relay.unreachable"
 
 
-def test_one_connection_for_each_peer(make: Make) -> None:
-    a = make("a")
-    Peer(a)
-    assert code_of(lambda: Peer(a)) == "relay.duplicate"
+def test_one_connection_for_each_peer(patient: TestNode) -> None:
+    first = Peer(patient)
+    assert code_of(lambda: Peer(patient)) == "relay.duplicate"
+    assert patient.service.following[first.id].session == first.answer.session
+
+
+def test_a_late_acknowledgement_does_not_end_the_next_connection(patient: TestNode) -> None:
+    """It goes back only for who has come again with more."""
+    first = Peer(patient)
+    first.reader.cancel()
+    wait_for(lambda: not patient.service.following)
+    patient.write(1)
+    second = Peer(patient, patient.journal.vclock)
+    assert code_of(lambda: first.ack(Vclock())) == "relay.unknown_replica"
+    second.ack(patient.journal.vclock)
+    assert patient.service.following[second.id].session == second.answer.session
+
+
+def test_a_peer_that_takes_nothing_any_more_can_come_again(patient: TestNode) -> None:
+    """As when packets are lost: whoever serves the old connection is caught in it."""
+    write_bytes(patient, 64)
+    first = Peer(patient)
+    try:
+        served = patient.service.following[first.id]
+        wait_for(lambda: served.sent == patient.journal.vclock)
+        served.acknowledged_s -= 2 * SILENCE * PATIENT_S
+        second = Peer(patient)
+        assert patient.service.following[second.id].session == second.answer.session
+        second.ack(Vclock())
+    finally:
+        first.reader.cancel()
+    second.ack(Vclock())
+
+
+def test_a_node_that_is_busy_is_not_taken_for_gone(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction can take longer to come and to be written than a silence lasts."""
+    a, b = make("a"), make("b")
+    heard = []
+    acknowledge, append = a.service.acknowledge, b.journal.append_groups
+
+    def hear(ack: Ack) -> None:
+        heard.append(ack.session)
+        acknowledge(ack)
+
+    def write_slowly(groups: list[list[Frame]]) -> int:
+        if groups:
+            before = len(heard)
+            wait_for(lambda: len(heard) >= before + 2 * SILENCE)
+        return append(groups)
+
+    monkeypatch.setattr(a.service, "acknowledge", hear)
+    monkeypatch.setattr(b.journal, "append_groups", write_slowly)
+    applier = b.follow(a)
+    wait_until(applier, State.FOLLOW)
+    a.write(1)
+    wait_for(lambda: b.journal.vclock == a.journal.vclock)
+    assert len(set(heard)) == 1
+    assert applier.progress.state is State.FOLLOW
+
+
+def test_peers_are_heard_while_something_large_is_appended(patient: TestNode) -> None:
+    peer = Peer(patient)
+    with patient.journal._turn:
+        acknowledging = threading.Thread(target=peer.ack, args=(Vclock(),))
+        acknowledging.start()
+        acknowledging.join(10)
+        assert not acknowledging.is_alive()
+
+
+def test_nodes_with_different_heartbeats(tmp_path: Path, make: Make) -> None:
+    """Each bears the silence that the other has announced."""
+    b = make("b")
+    with TestNode(tmp_path / "a", CLUSTER, heartbeat_s=10 * HEARTBEAT_S) as a:
+        applier = b.follow(a)
+        wait_until(applier, State.FOLLOW)
+        session = a.service.following[b.id].session
+        seen_s = applier.progress.seen_s
+        wait_for(lambda: applier.progress.seen_s > seen_s)  # its second heartbeat
+        assert a.service.following[b.id].session == session
 
 
 @pytest.mark.parametrize("command", [b"", b"{}", b"\xff" * 9, b'{"node": -1}', b"[" * 100_000])

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,28 @@ def test_copy_then_changes_without_a_gap(tmp_path: Path, spark: SparkSession) ->
     modes = {entry.mode for entry in LogReader(spec.log).entries() if entry.message.namespace == "main.t"}
     assert modes == {Mode.COPY, Mode.COMPLETE, Mode.SYNC}
     assert load_progress(LogReader(spec.log)).tables["main.t"].phase is not Phase.COPY
+
+
+def test_what_came_before_the_end_was_asked_for_is_delivered(tmp_path: Path, spark: SparkSession) -> None:
+    """That the source was idle when it was looked at last says nothing of what was written since."""
+    make_source(tmp_path / "source.db", 1)
+    spec = replace(to_table(tmp_path), poll_s=2.0)
+    over, is_idle = threading.Event(), threading.Event()
+
+    class Looking(Watcher):
+        def look(self, running: Running) -> None:
+            if running.capture.is_idle and running.deliveries[0].next_offset == running.log.next_offset:
+                is_idle.set()
+
+    thread, result = start(spec, spark, Until.CAUGHT_UP, watcher=Looking(), not_before=over)
+    assert is_idle.wait(60)
+    with closing(sqlite3.connect(tmp_path / "source.db")) as source, source:
+        source.execute("INSERT INTO t VALUES (2, 2)")
+    over.set()
+    thread.join()
+
+    assert result[0].errors == []
+    assert table(tmp_path / "out.db") == [(0, 0), (2, 2)]
 
 
 def test_a_second_run_goes_on_where_the_first_ended(tmp_path: Path, spark: SparkSession) -> None:

@@ -55,7 +55,13 @@ class DirectPeer:
         return _as_told(rows, self._own, table_id)
 
     def receive(self, table_id: int, batch: RowBatch) -> Receipt:
-        return self._asked(lambda: self._store.receive(table_id, self._caller, _as_told(batch, self._store, table_id)))
+        def take() -> Receipt:
+            receipt = self._store.receive(table_id, self._caller, _as_told(batch, self._store, table_id))
+            if receipt.older:
+                self._store.process_changes()
+            return receipt
+
+        return self._asked(take)
 
     def _asked(self, request: Callable[[], Answer]) -> Answer:
         fault = next(self._faults, Fault.NONE)

@@ -17,9 +17,11 @@ from tailrace.sync.server import ServerOptions
 from tailrace.sync.serving import SyncServer
 from tailrace.sync.store import SyncStore
 from tests.sync.conftest import Places
+from tests.sync.direct import sync
 from tests.sync.places import Place
-from tests.sync.todo import node, put, todo, whats
+from tests.sync.todo import node, put, remove, todo, whats
 
+INTO = "INSERT INTO todoReplicate(trkrEntityPrimaryKey, trkrDestinationNode)"
 NOTES = "CREATE TABLE note(id bigint PRIMARY KEY, changed bigint, account text, what text)"
 SESSIONS = "CREATE TABLE session(id bigint PRIMARY KEY, changed bigint, device bigint, account text, is_active boolean)"
 ACTIVE = "EXISTS (SELECT 1 FROM session s WHERE s.device = :nodeId AND s.account = note.account AND s.is_active)"
@@ -148,6 +150,70 @@ def test_a_function_says_who_gets_what(places: Places) -> None:
         calling.sync_with(url)
     assert whats(phone) == {1: "1", 3: "3"}
     assert [key for changes in seen for key in changes.upserted] == [(0,), (1,), (2,), (3,)]
+
+
+NOBODY = {
+    "SQL": {
+        "run_on_change": (RunOnChange(Sql(f"{INTO} SELECT todo.id, 1 FROM todo WHERE 1 = 0")),),
+        "run_on_new_node": Sql(f"{INTO} SELECT todo.id, :newNodeId FROM todo WHERE 1 = 0"),
+    },
+    "functions": {"on_change": lambda *_: [], "on_new_node": lambda *_: []},
+    "by hand": {"by_hand": True},
+    "an audience": {"audience": Sql("1 = 0")},
+}
+
+
+@pytest.mark.parametrize("way", ["bulk", "singly"])
+@pytest.mark.parametrize("who", NOBODY)
+def test_who_sends_a_key_does_not_get_the_row(place: Place, other: Place, who: str, way: str) -> None:
+    """An older version of a row, or one that is refused, is no way to what only others may have."""
+    receive = Receive(condition=Sql("NEW.what <> 'no'")) if way == "singly" else Receive()
+    device, office = node(place), node(other, receive=receive, **NOBODY[who])
+    put(other, 1, "not for everybody")
+    put(other, 2, "neither")
+    put(other, 3, "gone")
+    remove(other, 3)
+    for what in ("probe", "no", "probe again"):
+        for key in (1, 2, 3):
+            place.run(f"DELETE FROM todo WHERE id = {key}", f"DELETE FROM todoStamp WHERE stEntityPrimaryKey = {key}")
+            put(place, key, what, changed=5)
+        sync(device, office)
+        sync(device, office)
+        assert set(whats(place).values()) == {what}
+    assert whats(other) == {1: "not for everybody", 2: "neither"}
+
+
+@pytest.mark.parametrize("way", ["bulk", "singly"])
+@pytest.mark.parametrize("who", ["SQL", "functions"])
+def test_who_may_have_a_row_gets_it_when_its_own_edit_has_lost(place: Place, other: Place, who: str, way: str) -> None:
+    receive = Receive(condition=Sql("NEW.what <> 'no'")) if way == "singly" else Receive()
+    everybody: dict[str, dict[str, Any]] = {
+        "SQL": {
+            "run_on_change": (
+                RunOnChange(
+                    Sql(f"{INTO} SELECT todo.id, nodeId FROM ChangeLog JOIN todo ON id = chEntityPk, DoorNode")
+                ),
+            )
+        },
+        "functions": {
+            "on_change": lambda connection, changes: [
+                (key, found[0])
+                for found in connection.execute("SELECT nodeId FROM DoorNode").fetchall()
+                for key in changes.upserted
+            ]
+        },
+    }
+    device, office = node(place), node(other, receive=receive, **everybody[who])
+    put(place, 1, "milk")
+    put(place, 2, "bread")
+    sync(device, office)
+    put(place, 1, "cheese")
+    put(place, 2, "butter")
+    put(other, 1, "later")
+    remove(other, 2)
+    sync(device, office)
+    assert whats(place) == whats(other) == {1: "later"}
+    assert device.nodes_with_pending() == office.nodes_with_pending() == {}
 
 
 REFUSES = {

@@ -83,6 +83,20 @@ def test_rows_that_were_there_are_sent_and_equal_ones_are_not(places: Places, di
     assert one.quarantined() == two.quarantined() == []
 
 
+def test_versions_that_were_there_and_are_no_times_become_times(places: Places, dialect: str) -> None:
+    place, other = places(dialect), places(dialect)
+    rows = f"(1, -5, 'before 1970'), (2, {1 << 53}, 'nothing is later'), (3, 7, 'long ago'), (4, 0, 'never')"
+    place.run(todo.CREATE, f"INSERT INTO todo(id, changed, what) VALUES {rows}")
+    if not place.is_postgres:
+        place.run("INSERT INTO todo(id, changed, what) VALUES (5, 'yesterday', 'no number')")
+    one, two = place.install(todo.todo()), todo.node(other)
+    sync(two, one)
+    assert todo.whats(other) == todo.whats(place)
+    versions = dict(other.ask("SELECT id, changed FROM todo"))
+    assert (versions.pop(3), versions.pop(4)) == (7, 0)
+    assert all(1_600_000_000_000 < each < 1 << 53 for each in versions.values())
+
+
 def test_what_is_not_installed_cannot_be_opened(place: Place) -> None:
     place.run(todo.CREATE)
     with pytest.raises(TailraceError) as caught:
@@ -221,7 +235,8 @@ def test_what_cannot_be_changed_without_starting_over(place: Place) -> None:
     place.run("CREATE TABLE todo(id bigint PRIMARY KEY, other bigint UNIQUE, changed bigint)")
     place.run("CREATE TABLE another(id bigint PRIMARY KEY, changed bigint)")
     place.install(todo.todo())
-    for entity in (todo.todo(key=("other",)), todo.todo(tracker="Otherwise"), Entity("another", 42, "changed")):
+    entities = (todo.todo(key=("other",)), todo.todo(tracker="Otherwise"), Entity("another", 42, "changed"))
+    for entity in (*entities, Entity("todo", 43, "changed")):
         with pytest.raises(TailraceError) as caught:
             place.install(entity)
         assert caught.value.code == "config.invalid" and "uninstall" in (caught.value.hint or "")

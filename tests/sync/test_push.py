@@ -74,6 +74,19 @@ def test_who_has_asked_is_told_again(served: Served) -> None:
             assert client.put("markReplicateTrackersAsProcessed?tableId=42", json=acks).status_code == 204
 
 
+def test_who_was_told_of_something_that_is_done_by_now_is_told_of_the_next(served: Served) -> None:
+    """A node may hear of a row that it is about to confirm. It asks, finds nothing, and waits for the next one."""
+    client = served.client()
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        for key in (1, 2):
+            served.run(f"INSERT INTO todo(id, what, changed) VALUES ({key}, 'sweep', {key})")
+            assert alice.next() == ("INVALIDATE", str(TODO))
+            ack = [{"primaryKey": key, "versionId": key}]
+            assert client.put("markReplicateTrackersAsProcessed?tableId=42", json=ack).status_code == 204
+            assert client.get("pending").json()["tables"] == []
+
+
 def test_a_row_of_one_node_is_told_to_the_others_only(served: Served) -> None:
     with listening(served) as alice, listening(served, BOB) as bob:
         assert alice.next()[0] == bob.next()[0] == "INIT"

@@ -8,8 +8,8 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.sync.entity import Entity, Receive, Rule, RunOnChange, Sql
-from tailrace.sync.exchange import RowBatch
-from tailrace.sync.store import WE_CALL
+from tailrace.sync.exchange import Receipt, RowBatch
+from tailrace.sync.store import CALLS_US, WE_CALL
 from tests.sync import todo
 from tests.sync.conftest import Places
 from tests.sync.direct import Fault, sync
@@ -153,7 +153,7 @@ MALFORMED: dict[str, tuple[Any, ...]] = {
     "no key": row(None, 1000),
     "no time": (1, None, "x", None, None, PEER, False, None),
     "a time before 1970": row(1, -1),
-    "a time that is none": row(1, 1 << 60),
+    "a time that is none": row(1, 1 << 63),
     "a text as a time": (1, 1000, "x", None, "1000", PEER, False, 1000),
     "true as a time": (1, True, "x", None, True, PEER, False, True),
     "another version than the time": (1, 2000, "x", None, 1000, PEER, False, 2000),
@@ -169,6 +169,20 @@ def test_rows_that_are_not_what_the_protocol_says(place: Place, why: str) -> Non
         store.receive(todo.TABLE_ID, PEER, RowBatch(COLUMNS, [row(7, 1000), MALFORMED[why]]))
     assert caught.value.code == "sync.malformed"
     assert todo.whats(place) == {}
+
+
+def test_a_row_after_which_nothing_can_come_holds_nobody_up(places: Places, dialect: str) -> None:
+    place, other = places(dialect), places(dialect)
+    one, two = todo.node(place), todo.node(other)
+    todo.put(place, 1, "the last word", changed=(1 << 53) - 1)
+    sync(one, two)
+    todo.put(other, 1, "and yet another")
+    todo.put(other, 2, "milk")
+    assert sync(one, two).refused == 1
+    assert todo.whats(place) == {1: "the last word", 2: "milk"}
+    assert [(each.why, each.key) for each in one.quarantined()] == [("refused", [1])]
+    assert [(each.why, each.key) for each in two.quarantined()] == [("rejected", [1])]
+    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
 
 
 def test_rows_without_a_stamp_are_their_sender_s(place: Place) -> None:
@@ -259,6 +273,31 @@ def test_values_arrive_as_they_are(places: Places, kind: str, way: tuple[str, st
     assert place.ask("SELECT id, what FROM todo ORDER BY id") == other.ask("SELECT id, what FROM todo ORDER BY id")
 
 
+@pytest.mark.parametrize("batch_rows", [1, 100])
+@pytest.mark.parametrize("kind", ["jsonb", "json", "jdomain"])
+def test_json_of_postgres_stays_what_it_is(places: Places, kind: str, batch_rows: int) -> None:
+    """As one value and not as a string of JSON, also by way of SQLite, and in rows that are taken one by one."""
+    central, laptop, archive = places("postgres"), places("sqlite"), places("postgres")
+    create = "CREATE TABLE todo(id bigint PRIMARY KEY, changed bigint, what {})"
+    laptop.run(create.format("text"))
+    for each in (central, archive):
+        each.run("CREATE DOMAIN jdomain AS jsonb", create.format(kind))
+    one, two, three = (each.install(todo.todo(batch_rows=batch_rows)) for each in (central, laptop, archive))
+    values = ['{"a": [1, 2.50, "x"]}', '"text"', "null", "3", "[]"]
+    for key, value in enumerate(values):
+        central.ask(f"INSERT INTO todo(id, what) VALUES (?, ?::{kind})", (key, value))
+    central.run(
+        "INSERT INTO todo(id) VALUES (99)", "INSERT INTO todo(id) VALUES (98)", "DELETE FROM todo WHERE id = 98"
+    )
+    sync(two, one)
+    laptop.run("""UPDATE todo SET what = '{"b": 2}' WHERE id = 0""", "DELETE FROM todo WHERE id = 1")
+    sync(two, one)
+    sync(two, three)
+    query = "SELECT id, what::text FROM todo ORDER BY id"
+    assert archive.ask(query) == central.ask(query)
+    assert dict(central.ask(query)) == {0: '{"b": 2}', 2: "null", 3: "3", 4: "[]", 99: None}
+
+
 @pytest.mark.parametrize("value", [b"\xff\x00", 1.5, float("inf"), "text", 7, None])
 def test_values_that_sqlite_holds_against_the_type_of_a_column(places: Places, value: Any) -> None:
     place, other = places("sqlite"), places("sqlite")
@@ -306,6 +345,22 @@ def test_many_rows_in_many_pages(places: Places, dialect: str) -> None:
     assert todo.whats(place) == todo.whats(other) and len(todo.whats(place)) == 300
     assert one.nodes_with_pending() == two.nodes_with_pending() == {}
     assert one.quarantined() == two.quarantined() == []
+
+
+def test_what_is_staged_does_not_pile_up_in_postgres(places: Places) -> None:
+    """Nobody else removes what is dead in a temporary table, and it would be taken for a large one."""
+    place = places("postgres")
+    store = todo.node(place)
+    store.meet(PEER, CALLS_US)
+    store.meet(PEER + 1, CALLS_US)
+    for first in range(0, 2000, 500):
+        rows = [row(key, 5000) for key in range(first, first + 500)]
+        assert store.receive(todo.TABLE_ID, PEER, RowBatch(COLUMNS, rows)) == Receipt()
+        store.process_changes()
+    query = r"""SELECT count(*), sum(pg_relation_size(oid))::bigint FROM pg_class
+        WHERE relname LIKE 'door\_%' AND relpersistence = 't'"""
+    assert store.database.read(lambda link: link.rows(query)) == [(2, 0)]
+    assert len(todo.whats(place)) == 2000 and store.nodes_with_pending() == {PEER + 1: [todo.TABLE_ID]}
 
 
 def test_what_comes_from_one_node_goes_on_to_others(places: Places, dialect: str) -> None:

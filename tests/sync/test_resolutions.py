@@ -3,13 +3,15 @@ that was made of them; what concerns HTTP, keys and who may call is tested where
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.sync.entity import Entity, Receive, RunOnChange, Sql
 from tailrace.sync.exchange import ANY_NODE, Ack, Key, Receipt, RowBatch, Tracker
 from tailrace.sync.round import sync_round
-from tailrace.sync.store import WE_CALL
+from tailrace.sync.store import WE_CALL, SyncStore
 from tests.sync import todo
 from tests.sync.conftest import Places
 from tests.sync.direct import DirectPeer, meet, sync
@@ -244,6 +246,45 @@ def test_14_tables_of_a_lower_batch_come_first(places: Places, dialect: str) -> 
 
     sync_round(two, Noting(two, one))
     assert asked == sorted(asked, reverse=True) and set(asked) == {1, 2}
+
+
+@pytest.mark.parametrize("page", [1, 2])
+@pytest.mark.parametrize("direction", ["fetch", "send"])
+def test_14_a_lower_batch_that_gets_something_meanwhile_comes_first_again(
+    place: Place, other: Place, direction: str, page: int
+) -> None:
+    """A right and what it allows are given together, while rows of the higher batch are on their way."""
+    create = "CREATE TABLE {}(id bigint PRIMARY KEY, changed bigint)"
+    allowed = Receive(condition=Sql("EXISTS (SELECT 1 FROM allowed WHERE allowed.id = NEW.id)"))
+    entities = (
+        Entity("allowed", 9, "changed", batch=1),
+        Entity("thing", 8, "changed", batch=2, batch_rows=1, receive=allowed),
+    )
+    for each in (place, other):
+        each.run(create.format("allowed"), create.format("thing"))
+    one, two = place.install(*entities), other.install(*entities)
+    place.run("INSERT INTO allowed(id) VALUES (1), (2)", "INSERT INTO thing(id) VALUES (1), (2)")
+    asked = 0
+
+    def pending_rows(store: SyncStore) -> Any:
+        ask = store.pending_rows
+
+        def asked_for(table_id: int, *more: Any) -> RowBatch:
+            nonlocal asked
+            asked += table_id == 8
+            if table_id == 8 and asked == page:
+                more_of_both = [f"INSERT INTO {table}(id) VALUES (0), (3)" for table in ("allowed", "thing")]
+                store.database.write(lambda link: [link.run(statement) for statement in more_of_both])
+                store.process_changes()
+            return ask(table_id, *more)
+
+        return asked_for
+
+    one.pending_rows = pending_rows(one)  # type: ignore[method-assign]
+    done = sync(two, one) if direction == "fetch" else sync(one, two)
+    assert (done.refused, done.fetched + done.sent) == (0, 8)
+    assert other.ask("SELECT id FROM thing ORDER BY id") == [(0,), (1,), (2,), (3,)]
+    assert one.nodes_with_pending() == {}
 
 
 def test_17_pages_go_on_behind_a_key(place: Place) -> None:

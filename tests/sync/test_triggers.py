@@ -13,7 +13,7 @@ from tailrace.sync.exchange import Ack, RowBatch, Tracker
 from tailrace.sync.store import WE_CALL, SyncStore
 from tests.sync import todo
 from tests.sync.conftest import Places
-from tests.sync.direct import sync
+from tests.sync.direct import meet, sync
 from tests.sync.places import Place
 
 PEER = 4711
@@ -212,6 +212,67 @@ def test_rows_that_refer_to_each_other_come_in_any_order(places: Places, dialect
     progress = sync(two, one)
     assert (progress.fetched, progress.refused) == (5, 0)
     assert other.ask("SELECT id, parent FROM todo ORDER BY id") == [(1, 3), (3, 5), (4, 5), (5, 9), (9, None)]
+
+
+LISTS = "CREATE TABLE list(id bigint PRIMARY KEY, changed bigint)"
+ITEMS = "CREATE TABLE item(id bigint PRIMARY KEY, changed bigint, list bigint REFERENCES list(id) {})"
+DEFERRED = "DEFERRABLE INITIALLY DEFERRED"
+
+
+def lists_and_items(place: Place, timing: str, list_id: int, batches: tuple[int, int]) -> SyncStore:
+    place.run(LISTS, ITEMS.format(timing))
+    entities = (
+        Entity("list", list_id, "changed", batch=batches[0]),
+        Entity("item", 2, "changed", batch=batches[1]),
+    )
+    return place.install(*entities)
+
+
+def contents(place: Place) -> list[list[tuple[Any, ...]]]:
+    return [place.ask(f"SELECT * FROM {table} ORDER BY id") for table in ("list", "item")]
+
+
+@pytest.mark.parametrize("timing", ["", DEFERRED])
+@pytest.mark.parametrize("caller", ["who has it", "who gets it"])
+@pytest.mark.parametrize(("list_id", "batches"), [(1, (1, 2)), (3, (100, 100)), (1, (2, 1))])
+def test_tables_that_refer_to_each_other(
+    place: Place, other: Place, timing: str, caller: str, list_id: int, batches: tuple[int, int]
+) -> None:
+    """Rows may come before those to which they refer, and deletions after them: then they wait."""
+    one, two = (lists_and_items(each, timing, list_id, batches) for each in (place, other))
+    calls = (one, two) if caller == "who has it" else (two, one)
+    place.run("INSERT INTO list(id) VALUES (1), (2)", "INSERT INTO item(id, list) VALUES (1, 1), (2, 1), (3, 2)")
+    assert sync(*calls).refused == 0
+    two.process_changes()
+    assert contents(other) == contents(place)
+    place.run("DELETE FROM item WHERE list = 1", "DELETE FROM list WHERE id = 1")
+    assert sync(*calls).refused == 0
+    two.process_changes()
+    assert contents(other) == contents(place)
+    assert [len(rows) for rows in contents(other)] == [1, 1]
+    assert one.quarantined() == two.quarantined() == []
+    sync(*calls)
+    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
+
+
+@pytest.mark.parametrize("timing", ["", DEFERRED])
+def test_a_row_waits_for_what_it_refers_to_and_is_told_meanwhile(place: Place, other: Place, timing: str) -> None:
+    one, two = (lists_and_items(each, timing, 1, (1, 2)) for each in (place, other))
+    place.run("INSERT INTO list(id) VALUES (1)", "INSERT INTO item(id, list) VALUES (1, 1), (2, NULL), (3, 1)")
+    meet(one, two)
+    one.process_changes()
+    two.receive(2, one.node_id, one.pending_rows(2, two.node_id, None, 100))
+    assert other.ask("SELECT id FROM item") == [(2,)]
+    assert sorted((each.why, each.key, each.node) for each in two.quarantined()) == [
+        ("waiting", [1], one.node_id),
+        ("waiting", [3], one.node_id),
+    ]
+    assert not two.process_changes() or other.ask("SELECT id FROM item") == [(2,)]
+    again = other.install(*(shape.entity for shape in two.by_batch()))  # another process, later
+    other.run("INSERT INTO list(id, changed) VALUES (1, 5)")
+    assert again.process_changes()
+    assert contents(other)[1] == contents(place)[1]
+    assert again.quarantined() == []
 
 
 def test_what_triggers_of_the_application_change_is_a_change_made_here(places: Places, dialect: str) -> None:

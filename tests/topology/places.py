@@ -21,9 +21,10 @@ def site(number: int, database: str = "orders") -> Site:
 
 
 def placement(fanout: int = 2, **limits: Any) -> Placement:
-    """With one source, which never ends."""
+    """With one source, which was heard of."""
     found = Placement(replace(LIMITS, fanout=fanout, **limits))
     found.reset(ROOT, State.ACTIVE, 0.0)
+    found.keepalive(ROOT, UNKNOWN, 0.0)
     return found
 
 

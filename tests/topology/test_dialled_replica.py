@@ -107,6 +107,20 @@ def test_a_source_that_is_down_is_waited_for(log: CommitLog, root: Served, stack
     assert root.pulling.sent_bytes == size, "it goes on from where it was"
 
 
+def test_a_rule_that_is_removed_ends_the_connection(
+    log: CommitLog, root: Served, stack: ExitStack, tmp_path: Path
+) -> None:
+    below, said = Below(stack, tmp_path), list[str]()
+    hosts = [below.site]
+    stack.enter_context(Dialling(SOURCE, SECRET, root.pulling, lambda: hosts, OFTEN, said.append))
+    below.reaches(log)
+    hosts.clear()
+    wait_for(lambda: below.node.replica.progress.error is not None)
+    append(log, 30, 10)
+    hosts.append(below.site)
+    below.reaches(log)
+
+
 def test_a_replica_that_does_not_wait_is_dialled_in_vain(
     log: CommitLog, root: Served, stack: ExitStack, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog
 from tailrace.relay.applier import Source
 from tailrace.topology.dialling import Dialling
-from tailrace.topology.door import Door
+from tailrace.topology.door import Dialled, Door
 from tailrace.topology.handshake import accept, greet_replica, greet_source
 from tailrace.topology.knobs import Knobs
 from tailrace.topology.site import Site
@@ -152,6 +153,17 @@ def test_a_door_leads_others_to_the_server_behind_it(stack: ExitStack, tmp_path:
     copy = stack.enter_context(Copying(tmp_path / "copy", [through]))
     copy.reaches(log)
     assert segments(tmp_path / "copy") == segments(tmp_path / "root")
+
+
+def test_a_source_that_was_given_up_meanwhile_is_passed_over(stack: ExitStack) -> None:
+    """Two have dialled at once, one was taken, and the other one has ended when somebody is wanted again."""
+    door = stack.enter_context(Door("127.0.0.1:0", "shop", SECRET, lambda _: None))
+    now_s = time.monotonic()
+    door._found.put(Dialled(REPLICA, "127.0.0.1:1", now_s - 1))
+    assert door.dialled(0.0) is None
+    door._found.put(Dialled(SOURCE, "127.0.0.1:2", now_s + 60))
+    found = door.dialled(0.0)
+    assert found is not None and found.source == SOURCE
 
 
 def test_nobody_waits(stack: ExitStack) -> None:

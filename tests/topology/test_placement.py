@@ -232,6 +232,23 @@ def test_only_logs_that_reach_back_are_offered() -> None:
     assert refused(found.register(site(1), Report(received=9), 0.0)) is Reason.NO_OVERLAP
 
 
+def test_who_has_the_log_and_no_slot_is_waited_for() -> None:
+    """Whoever hears that nobody has its log any more may copy everything anew."""
+    found = placement(1)
+    join(found, 0)
+    join(found, 1)
+    found.keepalive(site(1), Report(first_offset=100, received=200), 0.0)
+    assert refused(found.register(site(2), Report(received=50), 0.0)) is Reason.FULL
+    found.keepalive(site(0), Report(first_offset=60), 0.0)
+    found.keepalive(ROOT, Report(first_offset=60), 0.0)
+    assert refused(found.register(site(2), Report(received=50), 0.0)) is Reason.NO_OVERLAP
+    crowded = placement(8, pending_max=1)
+    join(crowded, 0)
+    crowded.keepalive(site(0), Report(first_offset=100), 0.0)
+    crowded.register(site(1), UNKNOWN, 0.0)
+    assert refused(crowded.register(site(2), Report(received=50), 0.0)) is Reason.PENDING
+
+
 def test_an_earlier_generation_is_not_offered() -> None:
     found = placement(2)
     found.keepalive(ROOT, Report(generation=2), 0.0)
@@ -308,6 +325,27 @@ def test_who_is_gone_for_long_is_forgotten() -> None:
     found.expire(LIMITS.forget_s + 1)
     assert site(0) not in found.members
     assert site(0) in found.forgotten
+
+
+def test_a_source_that_an_operator_names_need_not_keep_alive() -> None:
+    found = placement(2)
+    named = site(50)
+    found.reset(named, State.ACTIVE, 0.0)
+    found.expire(10 * LEASE_S)
+    assert found.members[ROOT].state is State.INACTIVE, "it was heard of, and is not any more"
+    offer = found.register(site(0), UNKNOWN, 10 * LEASE_S, sources=[named])
+    assert isinstance(offer, Offer) and offer.reserved == named
+
+
+def test_a_stopped_node_gets_no_place() -> None:
+    found = placement(2)
+    join(found, 0)
+    found.members[site(0)].is_stopped = True
+    assert refused(found.register(site(0), UNKNOWN, 0.0)) is Reason.STOPPED
+    assert refused(found.confirm(site(0), ROOT, 0.0)) is Reason.STOPPED
+    assert found.members[site(0)].parent is found.members[ROOT]
+    found.members[site(0)].is_stopped = False
+    assert isinstance(found.confirm(site(0), ROOT, 0.0), Confirmed)
 
 
 def test_nobody_is_reset_to_pending() -> None:

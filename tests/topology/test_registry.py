@@ -132,6 +132,7 @@ def test_leases_begin_anew_after_a_restart(address: str) -> None:
     clock = Clock()
     registry = registry_in(address, clock)
     registry.reset_nodes([ROOT], State.ACTIVE)
+    registry.keepalive(ROOT, Report())
     join(registry, 0)
     assert isinstance(registry.register_replicant(site(1)), Offer)
     registry.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -205,7 +205,7 @@ def test_how_the_log_is_read_is_changed_while_it_runs(log: CommitLog, stack: Exi
     asked: list[bool] = []
     pull = root.pulling.pull
 
-    def seen(request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
+    def seen(request: Pull, is_over: Callable[[], bool]) -> Generator[Bytes]:
         asked.append(request.waits)
         return pull(request, is_over)
 

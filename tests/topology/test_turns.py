@@ -156,6 +156,31 @@ def test_nobody_has_what_is_needed(turns: Turns) -> None:
     assert "no_overlap" in turns.said[0]
 
 
+def test_it_asks_again_when_it_was_told_to(turns: Turns) -> None:
+    turns.direct.registry.set_tunable("physrep_fanout", "1")
+    other = Site("shop", "other:1")
+    turns.direct.registry.register_replicant(other, sources=[ROOT])
+    assert turns.placing.sources() == []
+    turns.direct.asked.clear()
+    turns.clock.now += 4.9
+    assert turns.placing.sources() == []
+    assert turns.direct.asked == [], "the registry said 5 s"
+    turns.direct.registry.set_tunable("physrep_fanout", "2")
+    turns.clock.now += 1.2
+    assert [source.name for source in turns.placing.sources()] == ["root:1"]
+
+
+def test_without_a_registry_those_offered_last_are_tried_and_then_the_top(turns: Turns) -> None:
+    turns.direct.registry.reset_nodes([ROOT], State.ACTIVE)
+    other = Site("shop", "other:1")
+    turns.direct.registry.register_replicant(other)
+    turns.direct.registry.update_registry(other, ROOT)
+    turns.direct.registry.set_tunable("physrep_fanout", "1")
+    assert [source.name for source in turns.placing.sources()] == ["other:1"]
+    turns.direct.is_away = True
+    assert [source.name for source in turns.placing.sources()] == ["other:1", "root:1"]
+
+
 def test_more_is_told_if_that_is_wanted(turns: Turns) -> None:
     turns.connect()
     turns.turn(1)

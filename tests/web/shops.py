@@ -18,7 +18,7 @@ from tailrace.message import Message, NodeId, Offset, Op, now
 from tailrace.observe.pipelines import overview_of_pipeline
 from tailrace.pipeline.load import load
 from tailrace.pipeline.spec import PipelineSpec
-from tailrace.web.serving import HttpServer
+from tailrace.serving.server import HttpServer
 from tailrace.web.status_page import status_page
 
 TOKEN: Final = "a-token-that-nobody-guesses"
@@ -67,7 +67,7 @@ def served(spec: PipelineSpec) -> Iterator[HttpServer]:
         listen="127.0.0.1:0",
         token=TOKEN,
         log=spec.log,
-        retry=lambda writer, reason: Retrying(spec.log, writer).ask(reason),
+        retry=lambda writer, reason, via: Retrying(spec.log, writer).ask(reason, via),
     ) as server:
         yield server
 

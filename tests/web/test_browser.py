@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from tailrace.log import audit
 from tailrace.pipeline.spec import PipelineSpec
-from tailrace.web.serving import HttpServer
+from tailrace.serving.server import HttpServer
 from tests.cli.process import RunProcess, database
 from tests.web.chromium import WAIT_MS, Tab, barriers, enter, is_scrolled_sideways, launched, tab
 from tests.web.shops import HOSTILE, TOKEN, make_shop, served

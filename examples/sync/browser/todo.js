@@ -44,8 +44,9 @@ door.addEventListener("refused", ({ detail }) => {
 
 at("add").addEventListener("submit", async (event) => {
   event.preventDefault();
-  await door.insert({ title: at("title").value, done: "0" });
-  at("title").value = "";
+  const title = at("title").value;
+  at("title").value = ""; // at once: the next one may be typed already while this one is kept
+  await door.insert({ title, done: "0" });
 });
 at("connect").addEventListener("submit", async (event) => {
   event.preventDefault();

@@ -12,6 +12,8 @@ import typer
 app = typer.Typer(help="Copies of a log, byte for byte.", invoke_without_command=True)
 
 _LOOK_S = 0.1
+_SAME_S = 5.0
+"""A source that has heard of its own within this time is as good as the top."""
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="The replica's data directory.", show_default=False)]
 
 
@@ -134,6 +136,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines.append(f"  offset {found['next_offset']}, behind by {behind}, told {found['age_s']:.1f} s ago")
     if found["source"] is not None:
         heard = "" if found["heard_s"] is None else f", heard of {found['heard_s']:.1f} s before"
+        if (top_s := found.get("top_s") or 0.0) > _SAME_S + (found["heard_s"] or 0.0):
+            heard += f", the top of all {top_s:.1f} s before"
         lines.append(f"  source {found['source']}{heard}")
     if found["error"] is not None:
         lines.append(f"  {TailraceError.decode(found['error'])}")

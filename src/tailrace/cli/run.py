@@ -105,7 +105,7 @@ def _serve_page(spec: PipelineSpec, listen: str, talk: Talk, serving: ExitStack)
             listen=address,
             token=token,
             log=spec.log,
-            retry=lambda writer, reason: Retrying(spec.log, writer).ask(reason),
+            retry=lambda writer, reason, via: Retrying(spec.log, writer).ask(reason, via),
         )
     )
     talk.say(f"the status page is at {server.url}; its token is in {where}")

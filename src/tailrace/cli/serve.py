@@ -15,13 +15,13 @@ from tailrace.cli.jsonlog import JsonHandler, LogFormat, log_line
 from tailrace.cli.options import LogFormatOption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from tailrace.node.form import TlsForm, WebForm
     from tailrace.observe.logs import LogLook
     from tailrace.observe.looking import Look
     from tailrace.observe.model import Overview
-    from tailrace.topology.answers import Row
+    from tailrace.observe.nodes import TreeLook
     from tailrace.topology.form import ReplicaSpec
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE.yml", help="The node file.", show_default=False)]
@@ -54,8 +54,10 @@ def serve(file: NodeArgument, log_format: LogFormatOption = LogFormat.TEXT) -> N
         write_status(told(node), form.data)
         if form.web is not None:
             from tailrace.observe.logs import LogLook
+            from tailrace.observe.nodes import TreeLook
 
-            look = partial(_look_at_node, form.node, form.data, LogLook(os.path.join(form.data, "log")), node.topology)
+            log, tree = LogLook(os.path.join(form.data, "log")), TreeLook(node.topology)
+            look = partial(_look_at_node, form.node, form.data, log, tree)
             serving.enter_context(_page(form.web, form.tls, look, form.data, say))
         while True:
             write_status(told(node), spec.form.data)
@@ -93,6 +95,7 @@ def run_replica(spec: ReplicaSpec, log_format: LogFormat = LogFormat.TEXT) -> No
 @contextmanager
 def _page(web: WebForm, tls: TlsForm | None, look: Look, data: str, say: Callable[[str], None]) -> Iterator[None]:
     """The status page, for as long as the block lasts."""
+    from tailrace.serving.server import Tls
     from tailrace.web.status_page import status_page
 
     with status_page(
@@ -101,18 +104,17 @@ def _page(web: WebForm, tls: TlsForm | None, look: Look, data: str, say: Callabl
         token=web.token.get_secret_value(),
         log=os.path.join(data, "log"),
         hosts=frozenset(name.lower() for name in web.hosts),
-        certificate=None if tls is None else tls.certificate,
-        key=None if tls is None else tls.key,
+        tls=None if tls is None else Tls(tls.certificate, tls.key),
     ) as server:
         say(f"the status page is at {server.url}; its token is the one of the file")
         yield
 
 
-def _look_at_node(name: str, data: str, log: LogLook, topology: Callable[[], Sequence[Row]]) -> Overview:
+def _look_at_node(name: str, data: str, log: LogLook, tree: TreeLook) -> Overview:
     from tailrace.node.status import read_status
     from tailrace.observe.nodes import overview_of_node
 
-    return overview_of_node(name, log, read_status(data), topology())
+    return overview_of_node(name, log, read_status(data), tree.read())
 
 
 def _look_at_replica(name: str, data: str, log: LogLook) -> Overview:

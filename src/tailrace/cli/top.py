@@ -73,8 +73,7 @@ def _shown(overview: Overview) -> RenderableType:
     from rich.text import Text
 
     lines: list[RenderableType] = [Text.assemble(f"{overview.what} {overview.name}  ", _mark(overview.health))]
-    runs = overview.runs_as if overview.is_running else "does not run"
-    lines.append(Text(_printable(runs)))
+    lines.append(Text(_printable(overview.runs)))
     lines += [Text(_printable(line)) for line in _log_lines(overview)]
     if overview.parts:
         lines.append(_table(overview.parts))
@@ -108,10 +107,10 @@ def _table(parts: tuple[Part, ...]) -> Table:
             Text(_printable(part.state)),
             "" if part.position is None else str(part.position),
             "" if lag is None else str(lag.messages),
-            "" if lag is None else show_bytes(lag.bytes),
-            "" if lag is None else show_seconds(lag.seconds),
+            "" if lag is None or lag.bytes is None else show_bytes(lag.bytes),
+            "" if lag is None or lag.seconds is None else show_seconds(lag.seconds),
             "" if part.rate is None else f"{part.rate:,.1f}/s",
-            "never" if part.seen_s_ago is None else f"{show_seconds(part.seen_s_ago)} ago",
+            part.seen,
         )
     if len(parts) > _ROWS_MAX:
         table.caption = f"and {len(parts) - _ROWS_MAX} more: --json has all"
@@ -123,8 +122,7 @@ def _troubles(overview: Overview) -> Iterator[str]:
         yield f"{wrong.what} ({wrong.code}). {wrong.cure}"
     for part in overview.parts:
         if part.stuck is not None:
-            which = f"{part.stuck.first}" if part.stuck.is_single else f"{part.stuck.first} to {part.stuck.last}"
-            yield f"{part.kind} {part.name} is stuck at {which}: {part.stuck.what}"
+            yield f"{part.kind} {part.name} could not write {part.stuck.which}: {part.stuck.what}"
         if part.wrong is not None:
             yield f"{part.kind} {part.name}: {part.wrong.what} ({part.wrong.code}). {part.wrong.cure}"
 

@@ -20,9 +20,9 @@ class Retrying:
         self._writer = writer
         self._note = ConsumerNote(log, writer, NAME)
 
-    def ask(self, reason: str) -> None:
-        """Written to the audit trail first, so that nothing happens unseen."""
-        audit.record(Disk(), self._log, "retry", self._writer, reason=reason)
+    def ask(self, reason: str, via: str | None = None) -> None:
+        """Written to the audit trail first, so that nothing happens unseen. `via` says whence it was asked."""
+        audit.record(Disk(), self._log, "retry", self._writer, reason=reason, **audit.whence(via))
         self._note.write(b"1")
 
     def take(self) -> bool:

@@ -40,6 +40,11 @@ def record(disk: Disk, directory: str, action: str, consumer: str, **details: ob
     disk.sync_directory(directory)
 
 
+def whence(via: str | None) -> dict[str, object]:
+    """Whence an action was asked for, if that was not the command line."""
+    return {} if via is None else {"via": via}
+
+
 def read(directory: str) -> Iterator[dict[str, Any]]:
     """The trail, oldest first. A line that a crash cut short is left out."""
     path = os.path.join(directory, NAME)
@@ -48,7 +53,9 @@ def read(directory: str) -> Iterator[dict[str, Any]]:
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             with contextlib.suppress(ValueError):
-                yield json.loads(line)
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    yield found
 
 
 def _open(disk: Disk, path: str) -> int:

@@ -12,26 +12,25 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import Self
 
 from tailrace.errors import Place, TailraceError
 from tailrace.limits import SEGMENT_BYTES_DEFAULT
-from tailrace.log import contents, recovery
+from tailrace.log import recovery
 from tailrace.log.active import ActiveSegment, End
-from tailrace.log.batch import Batch, batches_of, encode_frame
+from tailrace.log.batch import Batch, batches_of
 from tailrace.log.consumers import Consumers
 from tailrace.log.disk import Disk, disk_error, disk_errors
-from tailrace.log.frame import Codec, Head
+from tailrace.log.frame import Codec
+from tailrace.log.group import Group, OffsetRange
 from tailrace.log.head import HeadWriter, LogHead, read_head
 from tailrace.log.lock import WRITER_LOCK_NAME, Lock, LockHeld
-from tailrace.log.segment import Segment, list_segments
+from tailrace.log.published import Published
+from tailrace.log.segment import list_segments
 from tailrace.log.staging import Staged, Staging
 from tailrace.log.standing import check_own
 from tailrace.message import Message, Mode, Offset
 from tailrace.namespace import check_file_name
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +50,6 @@ class LogConfig:
                 f"segment_bytes {self.segment_bytes} must be above 0, sync_every_s {self.sync_every_s} not below",
                 hint="correct the log's settings",
             )
-
-
-class OffsetRange(NamedTuple):
-    """Offsets from `first` up to, not including, `end`."""
-
-    first: Offset
-    end: Offset
-
-
-class Group:
-    """A commit group that is being written."""
-
-    def __init__(self, active: ActiveSegment, codec: Codec) -> None:
-        self._active = active
-        self._codec = codec
-        self.range = OffsetRange(active.next_offset, active.next_offset)
-        """The offsets the group got; known when it is complete."""
-
-    def add(self, batch: Batch) -> None:
-        """Append a batch; nobody sees it before the group is complete."""
-        for piece in batch.pieces():
-            if len(piece):
-                self.add_frame(*encode_frame(piece, self._codec))
-
-    def add_frame(self, head: Head, body: ReadableBuffer) -> None:
-        """Append a frame that was encoded elsewhere."""
-        self._active.add(head, body)
 
 
 class Pending:
@@ -117,7 +89,7 @@ class CommitLog:
         self._group_is_open = False
         self._failure: TailraceError | None = None
         self._closed = threading.Event()
-        self._known_batches: dict[str, OffsetRange] | None = None
+        self._published = Published(directory)
         self._has_news = threading.Event()
         self._syncer: threading.Thread | None = None
         self._publish(active.end, durably=True)
@@ -145,7 +117,7 @@ class CommitLog:
                 active = cls._recover(disk, path, report)
                 report.taken_back = Consumers(path, disk=disk).take_back(active.next_offset)
                 log = cls(path, config or LogConfig(), disk, lock, active, report)
-                log.staging.sweep(log._batches, report)
+                log.staging.sweep(lambda: log._published.ranges(active), report)
             except BaseException:
                 lock.abandon()
                 raise
@@ -201,7 +173,7 @@ class CommitLog:
         """Append what tasks have staged for a batch as one commit group, in the order given. Idempotent by batch id."""
         staging = self.staging
         with self._turn:
-            known = self._batches().get(check_file_name(batch_id, "batch id"))
+            known = self._known(batch_id)
             if known is None:
                 with self._writing_group(batch_id) as group:
                     for part in staged:
@@ -268,12 +240,18 @@ class CommitLog:
 
     def _write(self, batches: Iterable[Batch], batch_id: str | None) -> Pending:
         with self._turn:
-            if batch_id is not None and (known := self._batches().get(check_file_name(batch_id, "batch id"))):
+            if batch_id is not None and (
+                known := self._published.ranges(self._active).get(check_file_name(batch_id, "batch id"))
+            ):
                 return Pending(self, known)
             with self._writing_group(batch_id) as group:
                 for batch in batches:
                     group.add(batch)
         return Pending(self, group.range)
+
+    def _known(self, batch_id: str) -> OffsetRange | None:
+        """What was appended under a batch id."""
+        return self._published.ranges(self._active).get(check_file_name(batch_id, "batch id"))
 
     @contextlib.contextmanager
     def _writing_group(self, batch_id: str | None) -> Iterator[Group]:
@@ -294,9 +272,8 @@ class CommitLog:
             finally:
                 self._group_is_open = False
             group.range = OffsetRange(group.range.first, active.next_offset)
-            is_empty = group.range.end == group.range.first
-            if batch_id is not None and not is_empty and self._known_batches is not None:
-                self._known_batches[batch_id] = group.range
+            if batch_id is not None and group.range.end > group.range.first:
+                self._published.add(batch_id, group.range)
 
     def _acknowledge(self, end: Offset) -> None:
         """Return when groups up to `end` may be called written."""
@@ -404,18 +381,6 @@ class CommitLog:
             with contextlib.suppress(TailraceError):  # kept in _failure: whoever waits or appends next is told
                 self._make_durable(self._active.end.offset)
 
-    def _batches(self) -> dict[str, OffsetRange]:
-        """The batch ids of all groups in the log, read from the segments once."""
-        if self._known_batches is None:
-            known: dict[str, OffsetRange] = {}
-            for base in list_segments(self.directory)[:-1]:
-                with Segment(self.directory, base) as segment:
-                    found = contents.load(segment.path, segment.size())
-                    known.update(_ranges(found.batches if found else recovery.scan(segment, None).contents.batches))
-            known.update(_ranges(self._active.contents.batches))
-            self._known_batches = known
-        return self._known_batches
-
 
 def open_active(disk: Disk, directory: str, report: recovery.Report) -> ActiveSegment:
     """The last segment, ready to grow."""
@@ -428,7 +393,3 @@ def open_active(disk: Disk, directory: str, report: recovery.Report) -> ActiveSe
     recovery.check_sealed(disk, directory, bases, report)
     tail = recovery.recover_active(disk, directory, bases[-1], head, report)
     return ActiveSegment(disk, directory, tail)
-
-
-def _ranges(batches: dict[str, tuple[int, int]]) -> dict[str, OffsetRange]:
-    return {batch_id: OffsetRange(Offset(first), Offset(end)) for batch_id, (first, end) in batches.items()}

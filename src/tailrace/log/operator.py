@@ -30,8 +30,10 @@ class Move:
 class Operator:
     """An operator's hand on a log's consumers."""
 
-    def __init__(self, consumers: Consumers, disk: Disk | None = None) -> None:
+    def __init__(self, consumers: Consumers, disk: Disk | None = None, *, via: str | None = None) -> None:
+        """`via` says whence it is moved, if not by the command line."""
         self._consumers = consumers
+        self._via = via
         self._disk = disk or Disk()
 
     def mark(self, name: str, offset: int, *, namespace: str = WHOLE_LOG, reason: str) -> Move:
@@ -116,6 +118,7 @@ class Operator:
                 namespace=namespace or None,
                 position_before=before,
                 reason=reason,
+                **audit.whence(self._via),
             )
             offsets = OffsetLog(path, self._disk)
             try:

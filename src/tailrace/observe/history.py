@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from tailrace.observe.model import Overview, Part
+from tailrace.observe.model import Overview
 
 SAMPLES: Final = 720
 """An hour at five seconds each."""
@@ -26,8 +26,8 @@ class Sample:
     """One look at one part."""
 
     at_s: float
-    position: int
-    lag: int
+    position: int | None
+    lag: int | None
 
 
 class History:
@@ -35,9 +35,14 @@ class History:
 
     def __init__(self) -> None:
         self._series: dict[Name, deque[Sample]] = {}
+        self.version = 0
+        """Another one than before: there are new samples."""
 
     def add(self, overview: Overview) -> None:
-        """Note how it is now."""
+        """Note how it is now. Who was not seen for an hour makes room for others."""
+        self.version += 1
+        gone_s = overview.at_s - SAMPLES * SAMPLE_S
+        self._series = {name: series for name, series in self._series.items() if series[-1].at_s >= gone_s}
         for name, sample in _samples(overview):
             series = self._series.get(name)
             if series is None:
@@ -54,34 +59,32 @@ class History:
 
     def rate(self, name: Name) -> float | None:
         """Messages a second."""
-        series = self._series.get(name)
-        if series is None or len(series) < 2:
+        found = self._positions(name)
+        if len(found) < 2:
             return None
-        first, last = series[max(0, len(series) - _RATE_SAMPLES)], series[-1]
-        passed_s = last.at_s - first.at_s
-        return max(0.0, (last.position - first.position) / passed_s) if passed_s > 0 else None
+        (first_s, first), (last_s, last) = found[max(0, len(found) - _RATE_SAMPLES)], found[-1]
+        return max(0.0, (last - first) / (last_s - first_s)) if last_s > first_s else None
 
     def rates(self, name: Name) -> list[tuple[float, float]]:
         """Moments and rates, between one sample and the next."""
-        series = list(self._series.get(name, ()))
         return [
-            (after.at_s, max(0.0, (after.position - before.position) / (after.at_s - before.at_s)))
-            for before, after in pairwise(series)
-            if after.at_s > before.at_s
+            (after_s, max(0.0, (after - before) / (after_s - before_s)))
+            for (before_s, before), (after_s, after) in pairwise(self._positions(name))
+            if after_s > before_s
         ]
 
     def lags(self, name: Name) -> list[tuple[float, float]]:
         """Moments and lags in messages."""
-        return [(sample.at_s, float(sample.lag)) for sample in self._series.get(name, ())]
+        return [(sample.at_s, float(sample.lag)) for sample in self._series.get(name, ()) if sample.lag is not None]
+
+    def _positions(self, name: Name) -> list[tuple[float, int]]:
+        return [(sample.at_s, sample.position) for sample in self._series.get(name, ()) if sample.position is not None]
 
 
 def _samples(overview: Overview) -> Iterator[tuple[Name, Sample]]:
     if overview.log is not None:
-        yield LOG, Sample(overview.at_s, overview.log.next_offset, 0)
+        yield LOG, Sample(overview.at_s, overview.log.next_offset, None)
     for part in overview.parts:
         if part.position is not None or part.lag is not None:
-            yield _name(part), Sample(overview.at_s, part.position or 0, part.lag.messages if part.lag else 0)
-
-
-def _name(part: Part) -> Name:
-    return part.kind, part.name
+            lag = None if part.lag is None else part.lag.messages
+            yield (part.kind, part.name), Sample(overview.at_s, part.position, lag)

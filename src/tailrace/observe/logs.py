@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers, State
 from tailrace.log.stat import LogStat, stat_of
-from tailrace.observe.model import Health, Kind, LogPart, NamespacePart, Part, Wrong
+from tailrace.observe.model import Health, Kind, Lag, LogPart, NamespacePart, Part, Wrong
 
 _HEALTH = {State.LIVE: Health.GOOD, State.EXPIRED: Health.WAITING}
 _CURES = {
@@ -65,7 +65,7 @@ def consumers_of(found: LogStat, without: Collection[str]) -> Iterator[Part]:
             "in use" if state is State.LIVE and consumer.in_use else str(state.value),
             health,
             consumer.position,
-            None if is_ours else consumer.lag,  # it keeps a place, and reads nothing
+            None if is_ours else Lag.of(consumer.lag),  # it keeps a place, and reads nothing
             seen_s_ago=max(0.0, time.time() - consumer.seen_s) if consumer.seen_s else None,
             wrong=None if cure is None else Wrong(f"consumer.{state.value}", f"the consumer is {state.value}", cure),
         )

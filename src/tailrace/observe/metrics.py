@@ -37,7 +37,7 @@ _PART_FIGURES: Final[dict[str, tuple[str, Callable[[Part], float | None]]]] = {
     ),
     "tailrace_stuck_messages": (
         "Messages that a writer could not write.",
-        lambda part: 0 if part.stuck is None else part.stuck.last - part.stuck.first + 1,
+        lambda part: 0 if part.stuck is None else part.stuck.messages,
     ),
     "tailrace_dead_letters": (
         "Messages that were put aside.",
@@ -52,7 +52,17 @@ _PART_FIGURES: Final[dict[str, tuple[str, Callable[[Part], float | None]]]] = {
         lambda part: _number(part.more.get("slot bytes")),
     ),
 }
-_SUMMED: Final = frozenset({"tailrace_lag_messages", "tailrace_lag_bytes", "tailrace_stuck_messages"})
+_SUMMED: Final = frozenset(
+    {
+        "tailrace_lag_messages",
+        "tailrace_lag_bytes",
+        "tailrace_stuck_messages",
+        "tailrace_dead_letters",
+        "tailrace_rate_messages_per_second",
+    }
+)
+_LOWEST: Final = frozenset({"tailrace_position"})
+"""Of these the lowest is the worst."""
 
 
 class OverviewCollector(Collector):
@@ -64,6 +74,9 @@ class OverviewCollector(Collector):
     def collect(self) -> Iterable[GaugeMetricFamily]:
         overview = self._overview
         yield _one("tailrace_up", "Whether it runs.", float(overview.is_running))
+        about = GaugeMetricFamily("tailrace_info", "What it is, and its name.", labels=["what", "name"])
+        about.add_metric([overview.what, overview.name], 1)
+        yield about
         if overview.log is not None:
             log = overview.log
             yield _one("tailrace_log_oldest_offset", "The first message that the log still has.", log.oldest)
@@ -108,7 +121,8 @@ class OverviewCollector(Collector):
                         family.add_metric([kind, part.name], figure)
                 rest = [figure for part in parts[PARTS_MAX:] if (figure := value(part)) is not None]
                 if rest:
-                    family.add_metric([kind, OTHERS], sum(rest) if name in _SUMMED else max(rest))
+                    add = sum if name in _SUMMED else min if name in _LOWEST else max
+                    family.add_metric([kind, OTHERS], add(rest))
             if family.samples:
                 yield family
 

@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 from tailrace.errors import TailraceError
-from tailrace.log.lag import Lag
+from tailrace.log import lag as log_lag
+from tailrace.units import show_seconds
 
 
 class Kind(StrEnum):
@@ -35,6 +36,9 @@ class Kind(StrEnum):
     """A node with which tables are synced."""
 
 
+_UNSEEN = frozenset({Kind.STORE, Kind.QUEUE, Kind.RECEIVED})
+
+
 class Health(StrEnum):
     """How a part is, at a glance."""
 
@@ -45,6 +49,20 @@ class Health(StrEnum):
     """It goes on, but somebody should look."""
     BAD = "bad"
     """It does not go on until somebody helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind a part is; None is what nobody knows."""
+
+    messages: int
+    bytes: int | None
+    seconds: float | None
+    """The age of the oldest of them."""
+
+    @classmethod
+    def of(cls, found: log_lag.Lag) -> Lag:
+        return cls(found.messages, found.bytes, found.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +93,15 @@ class Stuck:
     is_single: bool
     """Whether the first is the very message at fault, which can be acknowledged."""
 
+    @property
+    def messages(self) -> int:
+        """How many they are; of those behind the one at fault nobody knows yet."""
+        return 1 if self.is_single else self.last - self.first + 1
+
+    @property
+    def which(self) -> str:
+        return f"message {self.first}" if self.is_single else f"messages {self.first} to {self.last}"
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -92,13 +119,20 @@ class Part:
     rate: float | None = None
     """Messages a second, of the last samples; None before there are two."""
     seen_s_ago: float | None = None
-    """The age of the last proof of life; None: there never was one."""
+    """The age of the last proof of life; None: there never was one, or nobody keeps it."""
     wrong: Wrong | None = None
     stuck: Stuck | None = None
     steps: tuple[str, ...] = ()
     """The functions that messages go through on their way to it."""
     more: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     """What else there is to know, by what it is called."""
+
+    @property
+    def seen(self) -> str:
+        """When it was last heard of, in words; nothing where nobody keeps that."""
+        if self.seen_s_ago is not None:
+            return f"{show_seconds(self.seen_s_ago)} ago"
+        return "" if self.kind in _UNSEEN else "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +190,22 @@ class Overview:
     """Seconds since 1970."""
     is_running: bool
     runs_as: str = ""
+    told_s_ago: float | None = None
+    """The age of what a node has said of itself; None where all was seen just now."""
     log: LogPart | None = None
     namespaces: tuple[NamespacePart, ...] = ()
     parts: tuple[Part, ...] = ()
     tree: tuple[TreeNode, ...] = ()
     wrong: tuple[Wrong, ...] = ()
     """What concerns all of it."""
+
+    @property
+    def runs(self) -> str:
+        """Whether it runs, in words."""
+        if self.is_running:
+            return self.runs_as
+        heard = "" if self.told_s_ago is None else f", heard of {show_seconds(self.told_s_ago)} ago"
+        return f"does not run{heard}"
 
     def of(self, *kinds: Kind) -> list[Part]:
         return [part for part in self.parts if part.kind in kinds]
@@ -173,6 +217,8 @@ class Overview:
             return Health.BAD
         order = list(Health)
         found = [part.health for part in self.parts] or [Health.WAITING]
+        if any(node.health is Health.BAD for node in self.tree):
+            found.append(Health.TROUBLED)  # this one goes on, and another one does not
         worst = max(found, key=order.index)
         if worst is Health.WAITING and Health.GOOD in found:
             return Health.GOOD

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tailrace.log.lag import Lag
 from tailrace.observe.logs import LogLook, consumers_of, log_part, namespaces_of
-from tailrace.observe.model import Health, Kind, Overview, Part, TreeNode, Wrong
+from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode, Wrong
 from tailrace.relay.applier import State as SourceState
-from tailrace.relay.subscription import PREFIX
+from tailrace.relay.holds import anonymous_name
+from tailrace.relay.subscription import PREFIX, consumer_name
 from tailrace.topology.answers import Row
 from tailrace.topology.drawing import Told
+from tailrace.units import show_seconds
+
+if TYPE_CHECKING:
+    from tailrace.log.stat import LogStat
 
 _GOOD_SOURCE = {SourceState.FOLLOW, SourceState.SYNC}
 _BAD_SOURCE = {SourceState.STOPPED}
@@ -21,55 +25,80 @@ _SYNC = {"waiting": Health.GOOD, "syncing": Health.GOOD}
 _SYNC_FIGURES = {"rounds": "rounds", "rows fetched": "fetched", "rows sent": "sent", "rows refused": "refused"}
 _QUEUE_TROUBLED = 3
 """So many failures in a row are more than a passing cut."""
+SILENT_S = 10.0
+"""A node says about every second how it is; one that runs and has not for so long hangs."""
+TREE_S = 5.0
+"""So often a topology is looked at: it may have thousands of nodes, which are heard of every few seconds."""
 
 
-def overview_of_node(name: str, log_look: LogLook, told: Mapping[str, Any], tree: Sequence[Row] = ()) -> Overview:
+class TreeLook:
+    """A topology that is looked at again and again."""
+
+    def __init__(self, ask: Callable[[], Sequence[Row]]) -> None:
+        self._ask = ask
+        self._asked_s = -TREE_S
+        self._found: tuple[TreeNode, ...] = ()
+
+    def read(self) -> tuple[TreeNode, ...]:
+        """The same tuple for a while."""
+        if time.monotonic() - self._asked_s >= TREE_S:
+            self._found = tuple(tree_of(self._ask()))
+            self._asked_s = time.monotonic()
+        return self._found
+
+
+def overview_of_node(name: str, log_look: LogLook, told: Mapping[str, Any], tree: Sequence[TreeNode] = ()) -> Overview:
     """`told` is what the node last said (node/status.py), with whether it runs and how old that is."""
     log = log_look.stat()
-    parts = [*_sources(told), *_peers(told), *_slow(told), *_store(told), *_queues(told), *_syncs(told)]
-    if log is not None:
-        peers = {consumer.name for consumer in log.consumers if consumer.name.startswith(PREFIX)}
-        parts += consumers_of(log, without=peers)
-    is_running = bool(told["is_running"])
-    return Overview(
-        name=name,
-        what="node",
-        at_s=time.time(),
-        is_running=is_running,
-        runs_as=f"node {told['node']} of cluster {told['cluster'] or 'none yet'}",
-        log=None if log is None else log_part(log),
-        namespaces=() if log is None else tuple(namespaces_of(log)),
-        parts=tuple(parts if is_running else map(_away, parts)),
-        tree=tuple(tree_of(tree)),
-        wrong=tuple(filter(None, map(Wrong.of, (told["queues"] or {}).get("outbox_errors", ())))),
-    )
+    positions = {} if log is None else {consumer.name: consumer.position for consumer in log.consumers}
+    parts = [*_sources(told), *_peers(told, positions), *_slow(told), *_store(told), *_queues(told), *_syncs(told)]
+    wrong = tuple(filter(None, map(Wrong.of, (told["queues"] or {}).get("outbox_errors", ()))))
+    peers = {name for name in positions if name.startswith(PREFIX)}
+    as_what = f"node {told['node']} of cluster {told['cluster'] or 'none yet'}"
+    return _overview(name, "node", as_what, told, parts, log, wrong=wrong, without=peers, tree=tuple(tree))
 
 
 def overview_of_replica(name: str, log_look: LogLook, told: Mapping[str, Any]) -> Overview:
     """The same for a replica, which copies a log."""
-    log = log_look.stat()
-    is_running = bool(told["is_running"])
-    part = _replica(told)
     store = told["store"]
-    stores = []
-    if store is not None:
-        wrong = Wrong.of(store["error"])
-        health = Health.BAD if wrong is not None else Health.GOOD
-        more = {"may apply": store["allowed"], "waits": store["wait_s"], "ignored tables": len(store["ignored"] or ())}
-        stores.append(
-            Part(Kind.STORE, "store", "", "applies", health, position=store["applied"], wrong=wrong, more=more)
-        )
-    parts = [part, *_slow(told), *stores, *(consumers_of(log, without=()) if log is not None else ())]
+    parts = [_replica(told), *_slow(told), *(() if store is None else (_kept_store(store),))]
+    wrong = tuple(Wrong("topology.alarm", str(text)) for text in told["alarms"] or ())
+    return _overview(
+        name, "replica", f"replica of {told['source'] or 'nobody yet'}", told, parts, log_look.stat(), wrong=wrong
+    )
+
+
+def _overview(
+    name: str,
+    what: str,
+    as_what: str,
+    told: Mapping[str, Any],
+    parts: Sequence[Part],
+    log: LogStat | None,
+    *,
+    wrong: tuple[Wrong, ...],
+    without: Collection[str] = (),
+    tree: tuple[TreeNode, ...] = (),
+) -> Overview:
+    """What was told is as old as it is, and so is everything in it."""
+    is_running, age_s = bool(told["is_running"]), float(told["age_s"])
+    aged = [_aged(part, age_s) for part in parts]
+    if is_running and age_s > SILENT_S:
+        text = f"the {what} runs, but has not said for {show_seconds(age_s)} how it is: all this is as old"
+        wrong = (Wrong("node.silent", text, "look into its log; if it hangs, end it and start it again", age_s), *wrong)
+    consumers = () if log is None else tuple(consumers_of(log, without))
     return Overview(
         name=name,
-        what="replica",
+        what=what,
         at_s=time.time(),
         is_running=is_running,
-        runs_as=f"replica of {told['source'] or 'nobody yet'}",
+        runs_as=as_what,
+        told_s_ago=age_s,
         log=None if log is None else log_part(log),
         namespaces=() if log is None else tuple(namespaces_of(log)),
-        parts=tuple(parts if is_running else map(_away, parts)),
-        wrong=tuple(Wrong("topology.alarm", str(text)) for text in told["alarms"] or ()),
+        parts=(*(aged if is_running else map(_away, aged)), *consumers),
+        tree=tree,
+        wrong=wrong,
     )
 
 
@@ -91,10 +120,17 @@ def tree_of(rows: Sequence[Row]) -> Iterator[TreeNode]:
         )
 
 
+def _aged(part: Part, age_s: float) -> Part:
+    """Sync says when it was, the others how long ago."""
+    if part.seen_s_ago is None or part.kind is Kind.SYNC:
+        return part
+    return replace(part, seen_s_ago=part.seen_s_ago + age_s)
+
+
 def _away(part: Part) -> Part:
     """What was told by a node that does not run any more."""
-    state = f"not running, was {part.state}" if part.kind is not Kind.CONSUMER else part.state
-    return replace(part, state=state, health=Health.WAITING if part.health is Health.GOOD else part.health)
+    health = Health.WAITING if part.health is Health.GOOD else part.health
+    return replace(part, state=f"not running, was {part.state}", health=health)
 
 
 def _sources(told: Mapping[str, Any]) -> Iterator[Part]:
@@ -103,7 +139,7 @@ def _sources(told: Mapping[str, Any]) -> Iterator[Part]:
         bad = Health.BAD if state in _BAD_SOURCE else Health.TROUBLED if each["error"] else Health.WAITING
         lag = None
         if each["behind"] is not None:
-            lag = Lag(each["behind"], each["behind_bytes"] or 0, each["behind_s"] or 0.0)
+            lag = Lag(each["behind"], each["behind_bytes"], each["behind_s"])
         yield Part(
             Kind.SOURCE,
             name,
@@ -116,8 +152,9 @@ def _sources(told: Mapping[str, Any]) -> Iterator[Part]:
         )
 
 
-def _peers(told: Mapping[str, Any]) -> Iterator[Part]:
+def _peers(told: Mapping[str, Any], positions: Mapping[str, int]) -> Iterator[Part]:
     for each in told["peers"]:
+        node = int(each["node"])
         wrong = None
         if each["lost"] is not None:
             wrong = Wrong("consumer.invalidated", each["lost"], "it takes a new snapshot when it comes back")
@@ -129,7 +166,8 @@ def _peers(told: Mapping[str, Any]) -> Iterator[Part]:
             "anonymous" if each["is_anonymous"] else "",
             state,
             health,
-            lag=Lag(each["behind"], each["behind_bytes"], each["behind_s"]),
+            positions.get(anonymous_name(node) if each["is_anonymous"] else consumer_name(node)),
+            Lag(each["behind"], each["behind_bytes"], each["behind_s"]),
             seen_s_ago=each["age_s"],
             wrong=wrong,
         )
@@ -207,7 +245,7 @@ def _replica(told: Mapping[str, Any]) -> Part:
     wrong = Wrong.of(told["error"])
     behind = None
     if told["source_offset"] is not None and told["next_offset"] is not None:
-        behind = Lag(max(0, told["source_offset"] - told["next_offset"]), told["behind_bytes"] or 0, 0.0)
+        behind = Lag(max(0, told["source_offset"] - told["next_offset"]), told["behind_bytes"], None)
     health = Health.TROUBLED if wrong is not None else Health.GOOD if told["source"] else Health.WAITING
     return Part(
         Kind.REPLICA,
@@ -219,5 +257,12 @@ def _replica(told: Mapping[str, Any]) -> Part:
         lag=behind,
         seen_s_ago=told["heard_s"],
         wrong=wrong,
-        more={"bytes copied": told["copied_bytes"], "bytes sent": told["sent_bytes"], "copies": told["copies"]},
+        more={"bytes copied": told["copied_bytes"], "bytes sent": told["sent_bytes"], "copies": len(told["copies"])},
     )
+
+
+def _kept_store(store: Mapping[str, Any]) -> Part:
+    wrong = Wrong.of(store["error"])
+    health = Health.BAD if wrong is not None else Health.GOOD
+    more = {"may apply": store["allowed"], "waits": store["wait_s"], "ignored tables": len(store["ignored"] or ())}
+    return Part(Kind.STORE, "store", "", "applies", health, position=store["applied"], wrong=wrong, more=more)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tailrace.log.lag import Lag
 from tailrace.observe.logs import LogLook, consumers_of, log_part, namespaces_of
-from tailrace.observe.model import Health, Kind, NamespacePart, Overview, Part, Stuck, Wrong
+from tailrace.observe.model import Health, Kind, Lag, NamespacePart, Overview, Part, Stuck, Wrong
 from tailrace.pipeline.status import PipelineStatus, WriterState, WriterStatus, status_of
 from tailrace.source.bookmark import CONSUMER as CAPTURE
 
@@ -116,7 +115,7 @@ def _writer(found: WriterStatus, at_s: float, steps: tuple[str, ...]) -> Part:
         str(found.state),
         _HEALTH.get(found.state, Health.BAD),
         found.position,
-        Lag(found.lag.messages, found.lag.bytes, found.lag.seconds),
+        Lag.of(found.lag),
         seen_s_ago=found.seen_s_ago,
         wrong=wrong,
         stuck=stuck,

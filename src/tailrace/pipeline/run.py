@@ -169,6 +169,8 @@ class _Runner:
         self._is_attended = is_attended
         self._spark = spark
         self._not_before = not_before
+        self._counts_from_s: float | None = None
+        """When it began to matter whether the source is read to its end."""
         self._failures = Failures(log.directory)
         self._failed_before = set(self._failures.read())
         """The parts that failed in an earlier run, and have done nothing since."""
@@ -370,8 +372,11 @@ class _Runner:
         """Read the log's end first: what is captured after that does not count."""
         if self._not_before is not None and not self._not_before.is_set():
             return False
+        if self._counts_from_s is None:
+            self._counts_from_s = time.monotonic()
         running = self._running
-        is_idle = running.capture.is_idle
+        idle_s = running.capture.idle_s
+        is_idle = idle_s is not None and idle_s >= self._counts_from_s  # an earlier look may have missed something
         end = running.log.next_offset
         going_on = [d for d, t in zip(running.deliveries, self._writing, strict=True) if not t.ended.is_set()]
         return is_idle and all(delivery.next_offset >= end for delivery in going_on)

@@ -10,10 +10,11 @@ from typing import Final
 
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog
+from tailrace.log.identity import identity_of
 from tailrace.queues.capturing import Capturing
 from tailrace.queues.form import OutboxForm
 from tailrace.queues.fullness import Fullness
-from tailrace.queues.outbox import Outbox
+from tailrace.queues.outbox import Asked, Outbox, Owner
 from tailrace.queues.requests import Requests
 
 _LOOK_S: Final = 0.25
@@ -26,6 +27,7 @@ class ApplicationSide:
     def __init__(
         self,
         form: OutboxForm,
+        site: str,
         clients: Sequence[str],
         log: CommitLog,
         requests: Requests,
@@ -34,11 +36,13 @@ class ApplicationSide:
         appended: Callable[[], None],
     ) -> None:
         """`destinations` says of a client where it can send to, and what is full."""
-        self._outbox = _open(form)
+        self._outbox = _open(form, Owner(site, identity_of(log.directory)))
         self._clients = clients
         self._requests = requests
         self._destinations = destinations
         self._report = report
+        self.asked: list[Asked] = []
+        """The snapshots that are wanted, as they stood when that was last told."""
         self.capturing = Capturing(_name(form), self._outbox, log, report=report, appended=appended)
 
     def run(self, stopping: threading.Event) -> None:
@@ -64,24 +68,26 @@ class ApplicationSide:
         for request in wanted:
             self._outbox.ask(request.id, request.client, request.sites)
         known = {request.id for request in wanted}
-        for asked in self._outbox.requests():
+        standing = self._outbox.requests()
+        for asked in standing:
             if asked.request not in known:
                 self._outbox.withdraw(asked.request)
+        self.asked = [asked for asked in standing if asked.request in known]
 
     def close(self) -> None:
         self.capturing.close()
         self._outbox.close()
 
 
-def _open(form: OutboxForm) -> Outbox:
+def _open(form: OutboxForm, owner: Owner) -> Outbox:
     if form.sqlite is not None:
         from tailrace.queues.outboxsqlite import SqliteOutbox
 
-        return SqliteOutbox(form.sqlite)
+        return SqliteOutbox(form.sqlite, owner)
 
     from tailrace.queues.outboxpostgres import PostgresOutbox
 
-    return PostgresOutbox(form.address)
+    return PostgresOutbox(form.address, owner)
 
 
 def _name(form: OutboxForm) -> str:

@@ -16,7 +16,7 @@ from tailrace.message import now
 from tailrace.namespace import RESERVED
 from tailrace.queues.bookmark import Bookmark
 from tailrace.queues.names import check_client
-from tailrace.queues.outbox import Outbox, Position
+from tailrace.queues.outbox import Outbox, OutboxBatch, Position
 
 POLL_S: Final = 0.05
 _WAIT_S: Final = 0.5
@@ -81,6 +81,8 @@ class Capturing:
         if batch is None:
             self._bookmark.renew()
             return 0
+        if not self._publish(batch):
+            return 0
         at, value = now(), batch.position.encode()
         with self._log.group() as group:
             for rows in batch.batches(group.range.first, at):
@@ -93,6 +95,20 @@ class Capturing:
         self._outbox.forget(batch.position)
         self._is_forgotten = True
         return len(batch)
+
+    def _publish(self, batch: OutboxBatch) -> bool:
+        """What is staged comes before what is in the outbox, such as its end. Once, whatever happens then: each part
+        has a name. False when something is gone: then the whole attempt does not count."""
+        for attempt, part in batch.staged:
+            try:
+                self._log.publish(part.batch, [part.file])
+            except TailraceError as error:
+                if not error.code.startswith("log.staging"):
+                    raise
+                self._report(f"snapshot {attempt} cannot be used: {error}")
+                self._outbox.refuse(attempt, str(error))
+                return False
+        return True
 
     def close(self) -> None:
         self._bookmark.close()

@@ -15,6 +15,8 @@ from tailrace.errors import TailraceError
 from tailrace.queues.application import Application
 from tailrace.queues.entries import Kind
 
+STAGED: Final = 4
+"""The kind of a row that says where messages are."""
 _MINE: Final = "request = ? AND attempt = ? AND done_at IS NULL"
 _CLAIM: Final = """UPDATE LRQ_Requests SET attempts = attempts + 1, attempt = request || '.' || (attempts + 1),
     claimed_at = {now}, claimed_by = ?, supplied = 0, total = NULL
@@ -71,6 +73,12 @@ class Claims:
         self._insert(claim, Kind.SNAPSHOT, payloads)
         self._application.commit()
 
+    def refer(self, claim: Claim, part: bytes, done: int, of: int | None) -> None:
+        """Some messages of the snapshot, which are staged beside the log of the site."""
+        self._change(_RENEW, (done, of), claim)
+        self._insert(claim, STAGED, [part])
+        self._application.commit()
+
     def finish(self, claim: Claim) -> None:
         """The snapshot is whole. The end is written first: if only that were kept, the site would not miss it."""
         self._insert(claim, Kind.SNAPSHOT_END, [b""])
@@ -87,7 +95,7 @@ class Claims:
         self._change(_GIVEN_BACK, (), claim)
         self._application.commit()
 
-    def _insert(self, claim: Claim, kind: Kind, payloads: Sequence[bytes]) -> None:
+    def _insert(self, claim: Claim, kind: int, payloads: Sequence[bytes]) -> None:
         self._application.run_many(_SUPPLY, [(claim.client, claim.attempt, int(kind), each) for each in payloads])
 
     def _change(self, statement: str, values: Sequence[object], claim: Claim) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.limits import MIB
 from tailrace.log.batch import TIMESTAMP, Batch
@@ -40,6 +41,7 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
 ]
 SHIPPED: Final = pa.schema(_FIELDS)
 """Rows on their way from one site to another: without their destinations."""
+NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SHIPPED)
 
 
 class Kind(IntEnum):
@@ -163,6 +165,24 @@ def shipped_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     data: Any = rows.column("data")
     columns: list[Any] = [rows.column("lsn"), rows.column("tx"), rows.column("timestamp"), data.field("payload")]
     return pa.RecordBatch.from_arrays(columns, schema=SHIPPED)
+
+
+def placed_at(offset: int, shipped: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a snapshot with the places that they have: who staged them did not know these."""
+    ids: Any = pa.array(np.arange(offset, offset + shipped.num_rows, dtype=np.int64))
+    return pa.RecordBatch.from_arrays([ids, *shipped.columns[1:]], schema=SHIPPED)
+
+
+def in_order(shipped: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Rows of several frames as they were sent."""
+    if not shipped:
+        return NO_ROWS
+    if len(shipped) == 1:
+        return shipped[0]
+    table: Any = pa.Table.from_batches(shipped, SHIPPED).combine_chunks()
+    (rows,) = table.take(pc.sort_indices(table.column("id"))).to_batches()
+    taken: pa.RecordBatch = rows
+    return taken
 
 
 def _same_lists(tags: Sequence[str], count: int) -> pa.Array[Any]:

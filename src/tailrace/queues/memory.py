@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Self
 
 
@@ -36,6 +36,10 @@ class Memory:
         with suppress(FileNotFoundError, ValueError, TypeError), open(path, encoding="utf-8") as stream:
             return cls(**json.load(stream))
         return cls()
+
+    def within(self, end: int) -> Self:
+        """What it is worth when the log ends at a place: that may be an older copy of it."""
+        return replace(self, last_enqueued=min(self.last_enqueued, end - 1), counted=min(self.counted, end))
 
     def save(self, path: str) -> None:
         with open(f"{path}.new", "w", encoding="utf-8") as stream:

@@ -7,6 +7,7 @@
 | `LRQ_Destinations` | where messages can be sent, and what is full; the site writes it |
 | `LRQ_Requests` | the snapshots that are wanted; the site writes them, providers claim them |
 | `LRQ_Outbox` | which outbox this is: positions in another one mean nothing here |
+| `LRQ_Site` | whose it is: two sites that read it would each get a part |
 """
 
 from __future__ import annotations
@@ -20,12 +21,27 @@ from tailrace.errors import TailraceError
 from tailrace.limits import MIB
 from tailrace.log.batch import Batch
 from tailrace.message import Micros
+from tailrace.queues.claims import STAGED
 from tailrace.queues.entries import Kind, Outgoing, outgoing_batches, snapshot_batches
 from tailrace.queues.fullness import Fullness
 from tailrace.queues.names import check_client, check_site
+from tailrace.queues.staged import StagedPart
 
 BATCH_BYTES: Final = 16 * MIB
 """About so much is read at once; a transaction that is larger is read as it is."""
+
+SuppliedRow = tuple[int, str, str, int, bytes, str]
+"""Of `LRQ_Send_SnapSync`: number, client, attempt, kind, payload; and the sites that get it."""
+REFUSED: Final = """UPDATE LRQ_Requests SET attempt = NULL, claimed_at = NULL, claimed_by = NULL, done_at = NULL,
+    failures = failures + 1, error = {value} WHERE attempt = {value}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The one site that reads an outbox, known by its log: another one may have the same name."""
+
+    site: str
+    log: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +81,14 @@ class OutboxBatch:
     transactions: Sequence[tuple[str, Sequence[Outgoing]]]
     """Each with a name that no other transaction has."""
     snapshots: Sequence[SnapshotRows]
+    staged: Sequence[tuple[str, StagedPart]]
+    """Parts of snapshots that are beside the log already, each with its attempt."""
     position: Position
 
     def __len__(self) -> int:
         entries = sum(len(entries) for _, entries in self.transactions)
-        return entries + sum(len(rows.payloads) for rows in self.snapshots)
+        staged = sum(part.file.messages for _, part in self.staged)
+        return entries + staged + sum(len(rows.payloads) for rows in self.snapshots)
 
     def batches(self, first: int, at: Micros) -> Iterator[Batch]:
         """The rows of a group that begins at an offset."""
@@ -102,10 +121,11 @@ class Asked:
 
 class Outbox(Protocol):
     """An outbox as its site uses it. Every call raises `source.unreachable` while the database is away, and works
-    again when that is back. Any thread may call."""
+    again when that is back; `queue.outbox_taken` if another site reads it. Any thread may call."""
 
     def install(self) -> None:
-        """Make what is missing. The other calls do it, too, when they are the first."""
+        """Make what is missing, and take the outbox if it is nobody's. The other calls do it, too, when they are the
+        first."""
         ...
 
     def set_destinations(self, client: str, destinations: Mapping[str, Fullness]) -> None:
@@ -134,6 +154,10 @@ class Outbox(Protocol):
         """A snapshot is not wanted any more: whoever supplies it is stopped. No error if there is no such request."""
         ...
 
+    def refuse(self, attempt: str, why: str) -> None:
+        """What an attempt has supplied cannot be used: it does not count any more, and another one is wanted."""
+        ...
+
     def requests(self) -> list[Asked]:
         """All that were not withdrawn, the oldest first."""
         ...
@@ -152,18 +176,25 @@ def outgoing(row: int, client: str, payload: bytes, destinations: str) -> Outgoi
         raise malformed("LRQ_Send_LogEntries", row, str(error)) from error
 
 
-def snapshot_rows(found: Sequence[tuple[int, str, str, int, bytes, str]]) -> list[SnapshotRows]:
-    """Rows of `LRQ_Send_SnapSync` with the sites of their request, as runs of the same attempt and kind."""
+def snapshot_rows(
+    found: Sequence[SuppliedRow],
+) -> tuple[list[SnapshotRows], list[tuple[str, StagedPart]]]:
+    """Rows of `LRQ_Send_SnapSync` with the sites of their request, as runs of the same attempt and kind; and those that
+    only say where messages are."""
     runs: list[SnapshotRows] = []
+    staged: list[tuple[str, StagedPart]] = []
     for row, client, attempt, number, payload, sites in found:
         try:
+            if number == STAGED:
+                staged.append((attempt, StagedPart.decode(bytes(payload))))
+                continue
             kind = Kind(number)
         except ValueError as error:
             raise malformed("LRQ_Send_SnapSync", row, str(error)) from error
         if not runs or (runs[-1].attempt, runs[-1].kind) != (attempt, kind):
             runs.append(SnapshotRows(check_client(client), attempt, tuple(json.loads(sites)), kind, []))
         runs[-1].payloads.append(bytes(payload))
-    return runs
+    return runs, staged
 
 
 def malformed(table: str, row: int, why: str) -> TailraceError:
@@ -177,3 +208,10 @@ def position_lost(where: str) -> TailraceError:
     what = f"the outbox in {where} is older than what was sent from it: the database was restored"
     hint = "delete the messages in LRQ_Send_LogEntries that are not to be sent again, then the row in LRQ_Outbox"
     return TailraceError("source.position_lost", what, hint=hint)
+
+
+def outbox_taken(where: str, site: str) -> TailraceError:
+    """Another site reads the outbox."""
+    what = f"the outbox in {where} is that of site {site}"
+    hint = f"give each site an outbox of its own; if {site} is no more, or set up anew, delete the row in LRQ_Site"
+    return TailraceError("queue.outbox_taken", what, hint=hint)

@@ -23,10 +23,13 @@ from tailrace.queues.entries import PAYLOAD_BYTES_MAX, Outgoing
 from tailrace.queues.fullness import Fullness
 from tailrace.queues.outbox import (
     BATCH_BYTES,
+    REFUSED,
     Asked,
     OutboxBatch,
+    Owner,
     Position,
-    SnapshotRows,
+    SuppliedRow,
+    outbox_taken,
     outgoing,
     position_lost,
     snapshot_rows,
@@ -36,6 +39,7 @@ _INSTALL_LOCK: Final = 0x4C52515F
 """Two sites, or two threads, do not make the tables at once: `LRQ_` in ASCII."""
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS LRQ_Outbox (token text NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS LRQ_Site (site text NOT NULL, log text NOT NULL)""",
     f"""CREATE TABLE IF NOT EXISTS LRQ_Send_LogEntries (
         id bigint GENERATED ALWAYS AS IDENTITY,
         client text NOT NULL,
@@ -75,9 +79,9 @@ _TABLES: Final = (
         total bigint)""",
 )
 _HAS_ROWS: Final = """SELECT EXISTS (SELECT FROM LRQ_Send_LogEntries) OR EXISTS (SELECT FROM LRQ_Send_SnapSync)
-    OR NOT EXISTS (SELECT FROM LRQ_Outbox)"""
-_STATE: Final = """SELECT (SELECT token FROM LRQ_Outbox LIMIT 1), pg_snapshot_xmin(found)::text::bigint,
-    pg_snapshot_xmax(found)::text::bigint FROM pg_current_snapshot() AS found"""
+    OR NOT EXISTS (SELECT FROM LRQ_Outbox) OR NOT EXISTS (SELECT FROM LRQ_Site WHERE log = %s)"""
+_STATE: Final = """SELECT (SELECT token FROM LRQ_Outbox LIMIT 1), EXISTS (SELECT FROM LRQ_Site WHERE log = %s),
+    pg_snapshot_xmin(found)::text::bigint, pg_snapshot_xmax(found)::text::bigint FROM pg_current_snapshot() AS found"""
 _SIZES: Final = """SELECT xid::text::bigint, sum(octet_length(payload))::bigint FROM {table}
     WHERE xid > %s::text::xid8 AND xid < %s::text::xid8 GROUP BY xid ORDER BY xid LIMIT 1000"""
 _ENTRIES: Final = """SELECT xid::text::bigint, id, client, payload, destinations FROM LRQ_Send_LogEntries
@@ -90,8 +94,9 @@ _SNAPSHOTS: Final = """SELECT found.id, found.client, found.request, found.kind,
 class PostgresOutbox:
     """In one database of a server. The tables are where the user's search path makes them."""
 
-    def __init__(self, url: str, *, batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(self, url: str, owner: Owner, *, batch_bytes: int = BATCH_BYTES) -> None:
         self._server = Server(url)
+        self._owner = owner
         self._batch_bytes = batch_bytes
         self._connection: psycopg.Connection[Any] | None = None
         self._is_installed = False
@@ -124,12 +129,13 @@ class PostgresOutbox:
 
     def read(self, after: Position | None) -> OutboxBatch | None:
         with self._connected() as connection:
-            if connection.execute(_HAS_ROWS).fetchone() == (False,):
+            if connection.execute(_HAS_ROWS, (self._owner.log,)).fetchone() == (False,):
                 return None
         with self._transaction() as connection:
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            token, oldest, following = connection.execute(_STATE).fetchone() or (None, 0, 0)
-            if token is None:
+            found = connection.execute(_STATE, (self._owner.log,)).fetchone() or (None, False, 0, 0)
+            token, is_mine, oldest, following = found
+            if token is None or not is_mine:
                 self._is_installed = False
                 return None
             start = after if after is not None and after.outbox == token else Position(token)
@@ -138,9 +144,9 @@ class PostgresOutbox:
             entries_end = self._end(connection, "LRQ_Send_LogEntries", start.entries, oldest)
             transactions = _transactions(connection, start, entries_end)
             snapshots_end = self._end(connection, "LRQ_Send_SnapSync", start.snapshots, oldest)
-            snapshots = _snapshots(connection, start, snapshots_end)
+            supplied = _snapshots(connection, start, snapshots_end)
         position = Position(token, entries_end, snapshots_end)
-        return None if position == start else OutboxBatch(transactions, snapshots, position)
+        return None if position == start else OutboxBatch(transactions, *snapshot_rows(supplied), position)
 
     def forget(self, upto: Position) -> None:
         with self._transaction() as connection:
@@ -165,6 +171,10 @@ class PostgresOutbox:
     def withdraw(self, request: str) -> None:
         with self._transaction() as connection:
             connection.execute("DELETE FROM LRQ_Requests WHERE request = %s", (request,))
+
+    def refuse(self, attempt: str, why: str) -> None:
+        with self._transaction() as connection:
+            connection.execute(REFUSED.format(value="%s"), (why, attempt))
 
     def requests(self) -> list[Asked]:
         query = """SELECT request, client, sites, attempt, claimed_by, done_at, error, failures, supplied, total
@@ -207,12 +217,27 @@ class PostgresOutbox:
                         self._connection = self._server.connect()
                     if not self._is_installed:
                         _install(self._connection)
+                        self._take(self._connection)
                         self._is_installed = True
                     yield self._connection
             except BaseException:
                 self._is_installed = False  # perhaps it is another database now
                 self.close()
                 raise
+
+    def _take(self, connection: psycopg.Connection[Any]) -> None:
+        query = "SELECT site, log FROM LRQ_Site"
+        with connection.transaction():
+            known = connection.execute(query).fetchone()
+            if known is None:
+                connection.execute("LOCK TABLE LRQ_Site IN EXCLUSIVE MODE")
+                connection.execute(
+                    "INSERT INTO LRQ_Site SELECT %s, %s WHERE NOT EXISTS (SELECT FROM LRQ_Site)",
+                    (self._owner.site, self._owner.log),
+                )
+                known = connection.execute(query).fetchone() or ("", "")
+        if known[1] != self._owner.log:
+            raise outbox_taken(self._server.place, known[0])
 
 
 def _install(connection: psycopg.Connection[Any]) -> None:
@@ -231,7 +256,7 @@ def _install(connection: psycopg.Connection[Any]) -> None:
 
 
 def _names() -> list[str]:
-    return ["LRQ_Outbox", "LRQ_Send_LogEntries", "LRQ_Send_SnapSync", "LRQ_Destinations", "LRQ_Requests"]
+    return ["LRQ_Outbox", "LRQ_Site", "LRQ_Send_LogEntries", "LRQ_Send_SnapSync", "LRQ_Destinations", "LRQ_Requests"]
 
 
 def _transactions(connection: psycopg.Connection[Any], start: Position, end: int) -> list[tuple[str, list[Outgoing]]]:
@@ -243,7 +268,7 @@ def _transactions(connection: psycopg.Connection[Any], start: Position, end: int
     ]
 
 
-def _snapshots(connection: psycopg.Connection[Any], start: Position, end: int) -> list[SnapshotRows]:
+def _snapshots(connection: psycopg.Connection[Any], start: Position, end: int) -> list[SuppliedRow]:
     if end == start.snapshots:
         return []
-    return snapshot_rows(connection.execute(_SNAPSHOTS, (start.snapshots, end), binary=True).fetchall())
+    return connection.execute(_SNAPSHOTS, (start.snapshots, end), binary=True).fetchall()

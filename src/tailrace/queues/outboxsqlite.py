@@ -21,10 +21,13 @@ from tailrace.queues.entries import PAYLOAD_BYTES_MAX, Outgoing
 from tailrace.queues.fullness import Fullness
 from tailrace.queues.outbox import (
     BATCH_BYTES,
+    REFUSED,
     Asked,
     OutboxBatch,
+    Owner,
     Position,
-    SnapshotRows,
+    SuppliedRow,
+    outbox_taken,
     outgoing,
     position_lost,
     snapshot_rows,
@@ -32,6 +35,7 @@ from tailrace.queues.outbox import (
 
 _TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS LRQ_Outbox (token TEXT NOT NULL)""",
+    """CREATE TABLE IF NOT EXISTS LRQ_Site (site TEXT NOT NULL, log TEXT NOT NULL)""",
     f"""CREATE TABLE IF NOT EXISTS LRQ_Send_LogEntries (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         client TEXT NOT NULL,
@@ -67,6 +71,7 @@ _TABLES: Final = (
         supplied INTEGER NOT NULL DEFAULT 0,
         total INTEGER)""",
 )
+_IS_MINE: Final = "SELECT EXISTS (SELECT 1 FROM LRQ_Site WHERE log = ?)"
 _HAS_ROWS: Final = "SELECT EXISTS (SELECT 1 FROM LRQ_Send_LogEntries) OR EXISTS (SELECT 1 FROM LRQ_Send_SnapSync)"
 _ENTRIES: Final = """SELECT id, client, payload, destinations, begins FROM LRQ_Send_LogEntries
     WHERE id > ? ORDER BY id"""
@@ -78,7 +83,8 @@ _SNAPSHOTS: Final = """SELECT rows.id, rows.client, rows.request, rows.kind, row
 class SqliteOutbox:
     """In one database file, which is made if it is missing."""
 
-    def __init__(self, path: str, *, busy_s: float = 30.0, batch_bytes: int = BATCH_BYTES) -> None:
+    def __init__(self, path: str, owner: Owner, *, busy_s: float = 30.0, batch_bytes: int = BATCH_BYTES) -> None:
+        self._owner = owner
         self._database = Database(path, busy_s)
         self._database.share()
         self._batch_bytes = batch_bytes
@@ -92,6 +98,11 @@ class SqliteOutbox:
                 connection.execute(table)
             if _token(connection) is None:
                 connection.execute("INSERT INTO LRQ_Outbox VALUES (?)", (secrets.token_hex(8),))
+            known = connection.execute("SELECT site, log FROM LRQ_Site").fetchone()
+            if known is None:
+                connection.execute("INSERT INTO LRQ_Site VALUES (?, ?)", (self._owner.site, self._owner.log))
+            elif known[1] != self._owner.log:
+                raise outbox_taken(self._database.path, known[0])
         self._is_installed = True
 
     def set_destinations(self, client: str, destinations: Mapping[str, Fullness]) -> None:
@@ -114,7 +125,7 @@ class SqliteOutbox:
     def read(self, after: Position | None) -> OutboxBatch | None:
         with self._reading() as connection:
             token = _token(connection)
-            if token is None:
+            if token is None or not connection.execute(_IS_MINE, (self._owner.log,)).fetchone()[0]:
                 self._is_installed = False
                 return None
             if not connection.execute(_HAS_ROWS).fetchone()[0]:
@@ -122,9 +133,9 @@ class SqliteOutbox:
             start = after if after is not None and after.outbox == token else Position(token)
             self._check_age(connection, start)
             transactions, entries_end = self._transactions(connection, start)
-            snapshots, snapshots_end = self._snapshots(connection, start)
+            supplied, snapshots_end = self._snapshots(connection, start)
         position = Position(token, entries_end, snapshots_end)
-        return None if position == start else OutboxBatch(transactions, snapshots, position)
+        return None if position == start else OutboxBatch(transactions, *snapshot_rows(supplied), position)
 
     def forget(self, upto: Position) -> None:
         with self._reading() as connection:
@@ -149,6 +160,10 @@ class SqliteOutbox:
     def withdraw(self, request: str) -> None:
         with self._writing() as connection:
             connection.execute("DELETE FROM LRQ_Requests WHERE request = ?", (request,))
+
+    def refuse(self, attempt: str, why: str) -> None:
+        with self._writing() as connection:
+            connection.execute(REFUSED.format(value="?"), (why, attempt))
 
     def requests(self) -> list[Asked]:
         query = """SELECT request, client, sites, attempt, claimed_by, done_at, error, failures, supplied, total
@@ -177,9 +192,9 @@ class SqliteOutbox:
             end = row
         return found, end
 
-    def _snapshots(self, connection: sqlite3.Connection, start: Position) -> tuple[list[SnapshotRows], int]:
+    def _snapshots(self, connection: sqlite3.Connection, start: Position) -> tuple[list[SuppliedRow], int]:
         """Rows of attempts that do not count any more are passed over."""
-        found = []
+        found: list[SuppliedRow] = []
         size, end = 0, start.snapshots
         for row in connection.execute(_SNAPSHOTS, (start.snapshots,)):
             if size >= self._batch_bytes:
@@ -188,7 +203,7 @@ class SqliteOutbox:
             if row[-1] is not None:
                 found.append(row)
                 size += len(row[4])
-        return snapshot_rows(found), end
+        return found, end
 
     def _check_age(self, connection: sqlite3.Connection, position: Position) -> None:
         last = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())

@@ -58,17 +58,34 @@ class SnapshotContext:
         if self._size >= _FLUSH_BYTES or len(self._waiting) >= _FLUSH_ROWS:
             self.flush()
 
-    def transmit_frame(self, frame: DataFrame, column: str = "payload") -> None:
+    def transmit_frame(
+        self, frame: DataFrame, column: str = "payload", *, log: str | os.PathLike[str] | None = None
+    ) -> None:
         """A DataFrame of Spark as messages: one for each value of a column of bytes, in the order of the partitions.
-        One is written while tasks compute the next, so two must fit in memory."""
-        from pyspark.sql.types import BinaryType
 
-        found = {field.name: field.dataType for field in frame.schema.fields}.get(column)
-        if not isinstance(found, BinaryType):
-            what = f"the frame has no column {column!r} of bytes"
-            raise TailraceError("queue.payload", what, hint="name a column of type binary")
-        for row in frame.select(frame[column]).toLocalIterator(prefetchPartitions=True):
-            self.transmit(row[0])
+        With `log`, the directory of the site's log (`DATA/queues`) as executors see it, the tasks write them there, all
+        at once, and only their places go through the outbox. Without, the driver writes one partition to the outbox
+        while tasks compute the next, so two must fit in memory.
+        """
+        from tailrace.queues.staged import Stage, check_column, discard, stage_frame
+
+        if log is None:
+            for row in frame.select(check_column(frame, column)).toLocalIterator(prefetchPartitions=True):
+                self.transmit(row[0])
+            return
+        self.flush()
+        stage = Stage(os.path.abspath(log), self.client, self._claim.attempt, self.sites)
+        parts = stage_frame(frame, column, stage)
+        try:
+            while parts:
+                self._check_wanted()
+                if not self._says_progress:
+                    self.done += parts[0].file.messages
+                self._claims.refer(self._claim, parts[0].encode(), self.done, self.total)
+                parts.pop(0)
+        finally:
+            for part in parts:
+                discard(stage.log, part)
 
     def progress(self, done: int, of: int | None = None) -> None:
         """How much is done, in whatever the provider counts; without this, messages are counted."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tailrace.log.commitlog import OffsetRange
+    from tailrace.log.group import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)

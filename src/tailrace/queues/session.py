@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.flight as fl
 
 from tailrace.errors import TailraceError
@@ -29,7 +28,7 @@ from tailrace.log.session import ConsumerSession
 from tailrace.message import now
 from tailrace.queues import wire
 from tailrace.queues.backlog import Backlog, Remaining
-from tailrace.queues.entries import SHIPPED, Kind, shipped_rows
+from tailrace.queues.entries import NO_ROWS, Kind, in_order, placed_at, shipped_rows
 from tailrace.queues.memory import Memory
 from tailrace.queues.names import client_tag, entry_tag, snapshot_tag
 from tailrace.queues.negotiation import Course, Source, decide
@@ -48,7 +47,6 @@ _ANSWER_S: Final = 60.0
 _APPLY_S: Final = 3600.0
 """A snapshot is put in place before it is acknowledged."""
 _NOTE_S: Final = 1.0
-_NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SHIPPED)
 
 
 class State(StrEnum):
@@ -106,12 +104,12 @@ class Session:
         self._peer = peer
         self._tags = tags
         self._requests = requests
-        self._takes_snapshots = takes_snapshots
+        self.takes_snapshots = takes_snapshots
         self._log = identity_of(tags.directory)
         self._session = wire.Session(client=client, source=site, sink=peer.name, log=self._log)
         self._path = os.path.join(directory, f"{client}@{peer.name}.json")
         self._noted_s = 0.0
-        self._memory = self._noted = Memory.load(self._path)
+        self._memory = self._noted = Memory.load(self._path).within(tags.end)
         self.progress = Progress(request=self._memory.request, completed_us=self._memory.completed_us)
         self.consumer = f"queue-{client}@{peer.name}"
         self._hold = hold
@@ -169,6 +167,10 @@ class Session:
     def remaining_entries(self) -> Remaining:
         return self._entries.count(max(self.progress.position, self._holding.resume_offset))
 
+    def following_entries(self) -> int:
+        """How many entries follow the snapshot that is sent now."""
+        return 0 if self._snapshot is None else self.remaining_entries().entries
+
     def _held(self) -> ConsumerSession:
         """The log is kept for the sink, up to the cap. One that was past it begins again: entries may be missing then,
         which negotiation finds out."""
@@ -185,6 +187,7 @@ class Session:
             self._holding = self._held()
         standing = self._ask(client, Call.NEGOTIATE, self._session.packed(), _ANSWER_S)
         self._tell(error=None)
+        self._note_applied(standing)
         match decide(self._source(), standing):
             case Course.WAIT:
                 self._tell(state=State.WAIT)
@@ -194,9 +197,10 @@ class Session:
                 self._send_snapshot(client, standing, stopping)
             case Course.RESUME:
                 self._snapshot = None
-                self._note_lost(standing.position)
-                self._tell(state=State.ENTRIES, position=standing.position)
-                self._send_entries(client, standing.position, stopping)
+                position = standing.position if standing.log == self._log else -1
+                self._note_lost(position)
+                self._tell(state=State.ENTRIES, position=position)
+                self._send_entries(client, position, stopping)
 
     def _source(self) -> Source:
         self.note()
@@ -205,7 +209,8 @@ class Session:
             acknowledged=self._memory.acknowledged,
             last_enqueued=self._memory.last_enqueued,
             first_kept=self._tags.first,
-            takes_snapshots=self._takes_snapshots,
+            end=self._tags.end,
+            takes_snapshots=self.takes_snapshots,
             is_forced=self._is_forced,
         )
 
@@ -217,7 +222,7 @@ class Session:
         position = max(acknowledged, self._tags.first, 0)
         if acknowledged < 0:
             position = max(position, self._holding.resume_offset)
-        while not stopping() and not (self._is_forced and self._takes_snapshots):
+        while not stopping() and not (self._is_forced and self.takes_snapshots):
             self.woken.clear()
             rows, end = self._read(entry_tag(self.sink), position)
             if self._entries.is_missing(position):
@@ -235,6 +240,7 @@ class Session:
                 self._holding.commit(position - 1)
                 self._note_now_and_then()
             if not rows.num_rows:
+                self._tell(failures=0)  # the sink has everything
                 self.woken.wait(_LOOK_S)
 
     def _send_snapshot(self, client: fl.FlightClient, standing: Standing, stopping: Callable[[], bool]) -> None:
@@ -299,8 +305,14 @@ class Session:
             request=attempt,
             base=request.base,
         )
-        self._ship(client, shipment, _NO_ROWS if is_end else rows)
+        self._ship(client, shipment, NO_ROWS if is_end else rows)
         self._tell(error=None)
+
+    def _note_applied(self, standing: Standing) -> None:
+        """The answer that a snapshot is in place may have been lost."""
+        found = next((each for each in self._requests.open(self.client) if self.sink in each.sites), None)
+        if found is not None and standing.applied is not None and standing.applied.startswith(f"{found.id}."):
+            self._complete(found)
 
     def _complete(self, request: Request) -> None:
         at_us = int(now())
@@ -326,7 +338,7 @@ class Session:
             size += frame.head.body_bytes
             last = frame.head.offset
         self._tell(read_bytes=self.progress.read_bytes + size)
-        return _in_order(found), end
+        return in_order(found), end
 
     def _read_snapshot(self, request: Request, start: int) -> Iterator[tuple[str, Kind, pa.RecordBatch, int]]:
         """What was supplied for a request behind a place, frame by frame: by which attempt, and where it ends."""
@@ -337,7 +349,7 @@ class Session:
             kinds: Any = stored.column("data")
             attempt, kind = stored.column("tx")[0].as_py(), Kind(kinds.field("kind")[0].as_py())
             if attempt.startswith(f"{request.id}."):
-                yield attempt, kind, shipped_rows(stored), frame.head.end
+                yield attempt, kind, placed_at(frame.head.offset, shipped_rows(stored)), frame.head.end
 
     def _ship(self, client: fl.FlightClient, shipment: Shipment, rows: pa.RecordBatch) -> Standing:
         timeout_s = _APPLY_S if shipment.phase is Phase.SNAPSHOT_END else _ANSWER_S
@@ -360,7 +372,7 @@ class Session:
 
     def _note_lost(self, position: int) -> None:
         """A sink that gets no snapshots has to do without what is gone."""
-        if not self._takes_snapshots and self._entries.is_missing(max(position, 0)):
+        if not self.takes_snapshots and self._entries.is_missing(max(position, 0)):
             self._remember(lost=self._tags.first)
 
     def _note_now_and_then(self) -> None:
@@ -372,14 +384,3 @@ class Session:
 
     def _tell(self, **changes: Any) -> None:
         self.progress = replace(self.progress, **changes)
-
-
-def _in_order(found: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if not found:
-        return _NO_ROWS
-    if len(found) == 1:
-        return found[0]
-    table: Any = pa.Table.from_batches(found, SHIPPED).combine_chunks()
-    (rows,) = table.take(pc.sort_indices(table.column("id"))).to_batches()
-    taken: pa.RecordBatch = rows
-    return taken

@@ -29,7 +29,7 @@ from tailrace.log.staging import Staged
 from tailrace.message import Message, Offset, Op, now
 from tailrace.namespace import RESERVED
 from tailrace.queues.discovery import LISTENER, listener_consumer, parse_listener
-from tailrace.queues.entries import SHIPPED, Kind, received_batch
+from tailrace.queues.entries import NO_ROWS, SHIPPED, Kind, received_batch
 from tailrace.queues.names import progress_namespace, receive_queue
 from tailrace.queues.wire import Phase, Session, Shipment, Standing
 
@@ -37,7 +37,6 @@ CONSUMER: Final = "_queues"
 """Keeps the last word about each source from being removed."""
 QUEUES_MAX: Final = 1000
 _PROGRESS: Final = f"{RESERVED}queue.LRQ_Recv_"
-_NO_ROWS: Final = pa.RecordBatch.from_pylist([], schema=SHIPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +166,8 @@ class Sink:
         client, source = key
         self._keep_for(client)
         known = self._progress.get(key) or Progress(client, source, shipment.session.log, -1)
+        if known.log != shipment.session.log and shipment.previous < 0:
+            known = Progress(client, source, shipment.session.log, -1)  # another log, from its beginning
         if known.log != shipment.session.log:
             what = f"{client} of {source} came from another log until now"
             raise TailraceError("queue.other_log", what, hint="it takes a new snapshot by itself")
@@ -184,6 +185,9 @@ class Sink:
     def _stage(self, key: tuple[str, str], shipment: Shipment, rows: pa.RecordBatch) -> None:
         client, source = key
         request = _request(shipment)
+        known = self._progress.get(key)
+        if known is not None and known.applied == request:
+            return  # all of it is here
         staging = self._staging.get(key)
         if staging is None or staging.request != request:
             self._discard(key)
@@ -192,7 +196,7 @@ class Sink:
             what = f"snapshot {request} of {client} of {source} is at {staging.position}, not at {shipment.previous}"
             raise TailraceError("queue.gap", what, hint="it is negotiated again")
         self._keep_for(client)
-        if key not in self._progress:
+        if known is None:
             unknown = Progress(client, source, shipment.session.log, -1)
             self._log.append(unknown.batches())
             self._progress[key] = unknown
@@ -211,7 +215,7 @@ class Sink:
         known = self._progress.get(key)
         if known is not None and known.applied == request:
             return  # it was applied before
-        self._stage(key, shipment, _NO_ROWS)
+        self._stage(key, shipment, NO_ROWS)
         staging = self._staging[key]
         progress = Progress(client, source, shipment.session.log, staging.base, request)
         end = pa.RecordBatch.from_pylist(
@@ -219,7 +223,12 @@ class Sink:
         )
         last = received_batch(client, source, Kind.SNAPSHOT_END, end, request)
         closing = self._staged(key, request, [last, *progress.batches()])
-        self._log.publish(_batch_id(key, request), [*staging.parts, closing])
+        try:
+            self._log.publish(_batch_id(key, request), [*staging.parts, closing])
+        except TailraceError as error:
+            if error.code.startswith("log.staging"):
+                self._discard(key)  # some of it is gone: it has to come again
+            raise
         self._progress[key] = progress
         self._forget(key)
 

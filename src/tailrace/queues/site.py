@@ -8,13 +8,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Final, Self
 
 from tailrace.errors import TailraceError
 from tailrace.log.batch import Batch
-from tailrace.log.commitlog import CommitLog, LogConfig, OffsetRange
+from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.consumers import Consumers
+from tailrace.log.group import OffsetRange
 from tailrace.message import now
 from tailrace.node.form import RetentionForm
 from tailrace.node.retaining import remove_unneeded
@@ -28,6 +30,8 @@ from tailrace.queues.requests import Request, Requests
 from tailrace.queues.sent import Sent
 from tailrace.queues.session import Session
 from tailrace.queues.sink import Sink
+from tailrace.queues.staged import StagedPart
+from tailrace.queues.supply import Provider, Supply
 from tailrace.queues.tags import Tags
 from tailrace.relay.applier import Source
 from tailrace.relay.pem import read_pem
@@ -36,42 +40,10 @@ LOG: Final = "queues"
 """The log, in the data directory of the node."""
 STATE: Final = "queue-state"
 """What else a site must remember, beside it."""
-Provider = Callable[["Supply"], None]
-"""Supplies all data of a client, as payloads."""
 _FULL_LOOK_S: Final = 0.05
 _LOOK_S: Final = 0.5
 _AGAIN_S: Final = 5.0
 _FULL_HINT: Final = "tailrace queue status says why; try again later"
-_SUPPLY_BYTES: Final = 8 << 20
-
-
-class Supply:
-    """A snapshot that a provider in this process supplies."""
-
-    def __init__(self, site: Site, request: Request, attempt: str) -> None:
-        self.request = request.id
-        self.sites = tuple(request.sites)
-        self._site = site
-        self._client = request.client
-        self._attempt = attempt
-        self._waiting: list[bytes] = []
-        self._size = 0
-
-    def transmit(self, payload: bytes) -> None:
-        """One message of the snapshot."""
-        check_payload(payload)
-        self._waiting.append(payload)
-        self._size += len(payload)
-        if self._size >= _SUPPLY_BYTES:
-            self.flush()
-
-    def flush(self, *, is_end: bool = False) -> None:
-        """What was transmitted is on its way."""
-        if self._waiting:
-            self._site.supply(self._client, self._attempt, self._waiting, self.sites)
-            self._waiting, self._size = [], 0
-        if is_end:
-            self._site.supply(self._client, self._attempt, [b""], self.sites, Kind.SNAPSHOT_END)
 
 
 class Site:
@@ -86,6 +58,9 @@ class Site:
         self._stopping = threading.Event()
         self._closing = ExitStack()
         self._providers: dict[str, Provider] = {}
+        self._supplied: set[str] = set()
+        """The requests that somebody supplies now: two at once would spoil each other's rows."""
+        self._turn = threading.Lock()
         self._shed: dict[tuple[str, str], int] = {}
         self._told: dict[str, str] = {}
 
@@ -142,6 +117,11 @@ class Site:
         """Some messages of a snapshot, or its end."""
         return self.append(lambda first: snapshot_batches(client, attempt, payloads, sites, kind, first, now()))
 
+    def publish(self, part: StagedPart) -> None:
+        """Some messages of a snapshot, which tasks of Spark have staged."""
+        self.log.publish(part.batch, [part.file])
+        self._wake()
+
     def append(self, make: Callable[[int], Iterable[Batch]]) -> OffsetRange:
         """One group, of the batches that are made when it is known where it begins."""
         with self.log.group() as group:
@@ -162,6 +142,9 @@ class Site:
             known = ", ".join(f"{each} to {sink}" for each, sink in sorted(self.sessions)) or "none"
             what = f"{client} sends nothing to {site}"
             raise TailraceError("queue.unknown_destination", what, hint=f"there are: {known}")
+        if not self.sessions[client, site].takes_snapshots:
+            what = f"{client} has no snapshots"
+            raise TailraceError("input.invalid", what, hint="take `snapshots: false` out of the node file")
         self.requests.force(client, site)
         self.sessions[client, site].woken.set()
 
@@ -181,6 +164,7 @@ class Site:
             "site": self.name,
             "sessions": [_told(session, self._shed.get(key, 0)) for key, session in sorted(self.sessions.items())],
             "received": self.sink.status(),
+            "requests": [asdict(asked) for side in self._outboxes for asked in side.asked],
             "outbox_errors": [
                 side.capturing.error.encode() for side in self._outboxes if side.capturing.error is not None
             ],
@@ -249,7 +233,9 @@ class Site:
             form = self._form.clients[clients[0]].outbox
             if form is None:
                 continue
-            side = ApplicationSide(form, clients, self.log, self.requests, self._fullness, self._report, self._wake)
+            side = ApplicationSide(
+                form, self.name, clients, self.log, self.requests, self._fullness, self._report, self._wake
+            )
             opening.callback(side.close)
             self._run(partial(side.run, self._stopping), opening)
             self._run(partial(side.tend, self._stopping), opening)
@@ -277,22 +263,23 @@ class Site:
                 self._report(f"the log is not kept any more for {name.removeprefix('queue-')}")
 
     def _ask(self, request: Request) -> None:
-        provider = self._providers.get(request.client)
-        if provider is not None:
-            work = threading.Thread(target=self._provide, args=(request, provider), daemon=True)
-            work.start()
+        with self._turn:
+            if request.client not in self._providers or request.id in self._supplied:
+                return
+            self._supplied.add(request.id)
+        threading.Thread(target=self._provide, args=(request,), name="tailrace-supply", daemon=True).start()
 
     def _over(self, request: Request) -> None:
         self._report(f"snapshot {request.id} of {request.client} is at all its destinations")
 
-    def _provide(self, request: Request, provider: Provider) -> None:
+    def _provide(self, request: Request) -> None:
         """Until it is supplied, or nobody wants it any more."""
         attempt = 0
         while not self._stopping.is_set() and request in self.requests.open(request.client):
             attempt += 1
             supply = Supply(self, request, f"{request.id}.{time.time_ns()}-{attempt}")
             try:
-                provider(supply)
+                self._providers[request.client](supply)
                 supply.flush(is_end=True)
             except Exception as error:  # noqa: BLE001  what a provider raises is told, and it is asked again
                 self._report(f"the snapshot of {request.client} was not supplied: {type(error).__name__}: {error}")
@@ -358,6 +345,8 @@ def _told(session: Session, shed: int) -> dict[str, Any]:
         "remaining_entries": remaining.entries,
         "remaining_bytes": remaining.bytes,
         "lag_s": 0.0 if lag_s is None else lag_s,
+        "following_entries": session.following_entries(),
+        "takes_snapshots": session.takes_snapshots,
         "snapshot": progress.request,
         "is_forced": progress.is_forced,
         "completed_us": progress.completed_us,

@@ -19,9 +19,11 @@ import pyarrow.flight as fl
 from tailrace.errors import TailraceError
 from tailrace.message import Micros, NodeId, now
 from tailrace.relay import flight
-from tailrace.relay.flight import HEARTBEAT_S, SILENCE, Call
+from tailrace.relay.acknowledging import Acknowledging
+from tailrace.relay.flight import Call
+from tailrace.relay.heartbeat import HEARTBEAT_S, SILENCE
 from tailrace.relay.journal import span_of
-from tailrace.relay.refusal import malformed
+from tailrace.relay.refusal import malformed, unexpected
 from tailrace.relay.request import RUN, Ack, Ballot, Heartbeat, Register, Subscribe, Subscribed
 from tailrace.relay.vclock import Vclock
 from tailrace.relay.watchdog import Watchdog
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 SYNC_LAG_S: Final = 10.0
 """A node that is not further behind than this follows."""
 _CONNECT_S: Final = 10.0
-_ACK_S: Final = 0.05
-"""While much comes it is acknowledged so often, and always after a heartbeat."""
+_PAUSES_MAX: Final = 8
+"""A source that cannot be followed is tried again after a heartbeat, then after longer, at most after so many."""
 
 
 JoinCluster = Callable[[fl.FlightClient, "Source", str], "Identity"]
@@ -163,6 +165,8 @@ class Applier:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tailrace-applier-{source.name}", daemon=True)
         self._reader: fl.FlightStreamReader | None = None
+        self._was_in_touch = False
+        """Whether the source was followed the last time."""
 
     def start(self) -> None:
         self._thread.start()
@@ -176,7 +180,9 @@ class Applier:
         self._thread.join()
 
     def _run(self) -> None:
+        pause_s = self._heartbeat_s
         while not self._stopping.is_set():
+            self._was_in_touch = False
             error = self._try()
             if error is None or self._stopping.is_set():
                 break
@@ -184,7 +190,8 @@ class Applier:
             self._become(state, error)
             if state in (State.STOPPED, State.OFF):
                 return
-            self._stopping.wait(self._heartbeat_s)
+            pause_s = self._heartbeat_s if self._was_in_touch else min(2 * pause_s, _PAUSES_MAX * self._heartbeat_s)
+            self._stopping.wait(pause_s)
         self._become(State.OFF, None)
 
     def _try(self) -> TailraceError | None:
@@ -195,8 +202,7 @@ class Applier:
         except TailraceError as error:
             return error
         except Exception as error:  # noqa: BLE001  a thread that ends without a word would be taken for one that works
-            what = f"following failed in a way that nobody thought of: {type(error).__name__}: {error}"[:300]
-            return TailraceError("relay.failed", what, hint="restart the node; if it comes again, report it")
+            return unexpected(error)
         return None
 
     def _follow(self) -> None:
@@ -251,23 +257,40 @@ class Applier:
         reader = client.do_get(fl.Ticket(request.packed()), flight.options(self.source.token))
         self._reader = reader
         try:
-            with Watchdog(reader.cancel, SILENCE * self._heartbeat_s) as watchdog:
+            with Watchdog(reader.cancel, max(_CONNECT_S, SILENCE * self._heartbeat_s)):
                 answer = Subscribed.read(_metadata(reader.read_chunk()))
-                self._note(source_clock=answer.vclock, seen_s=time.monotonic())
-                self._become(State.SYNC, None)
-                self._receive(client, reader, since, answer.vclock, watchdog)
+            self._note(source_clock=answer.vclock, seen_s=time.monotonic())
+            self._become(State.SYNC, None)
+            self._was_in_touch = True
+            silence_s = SILENCE * max(self._heartbeat_s, answer.heartbeat_s)
+
+            def acknowledge(vclock: Vclock) -> None:
+                ack = Ack(node=self._identity.node, session=answer.session, vclock=vclock, term=self._journal.term)
+                flight.ask(client, Call.ACK, ack, self.source.token, silence_s)
+
+            every_s = min(self._heartbeat_s, answer.heartbeat_s)
+            with (
+                Watchdog(reader.cancel, silence_s) as watchdog,
+                Acknowledging(acknowledge, since, every_s, reader.cancel) as acks,
+            ):
+                try:
+                    with flight.our_errors():
+                        self._receive(reader, since, answer.vclock, watchdog, acks)
+                except TailraceError as error:
+                    if error.code == "relay.unreachable" and acks.failure is not None:
+                        raise acks.failure from error
+                    raise
         finally:
             self._reader = None
             reader.cancel()
 
-    def _receive(
-        self, client: fl.FlightClient, reader: Any, received: Vclock, target: Vclock, watchdog: Watchdog
-    ) -> None:
+    def _receive(self, reader: Any, received: Vclock, target: Vclock, watchdog: Watchdog, acks: Acknowledging) -> None:
         """Take what comes until the connection ends. `received` is what came through this connection."""
-        unpacker, acknowledged_s = Unpacker(), 0.0
+        unpacker = Unpacker()
         while not self._stopping.is_set():
-            chunk = reader.read_chunk()
             watchdog.pet()
+            chunk = reader.read_chunk()
+            watchdog.rest()  # who is busy with what came cannot hear
             if chunk.app_metadata is not None:
                 beat = Heartbeat.read(_metadata(chunk))
                 self._note(source_clock=beat.vclock, seen_s=time.monotonic())
@@ -281,11 +304,8 @@ class Applier:
                 self._note(lag_s=_age_s(newest), seen_s=time.monotonic())
             if self.progress.state is State.SYNC and self._has(target) and self._is_near():
                 self._become(State.FOLLOW, None)
-            is_due = chunk.app_metadata is not None or time.monotonic() - acknowledged_s >= _ACK_S
-            if unpacker.is_between_groups and is_due:
-                acknowledged_s = time.monotonic()
-                ack = Ack(node=self._identity.node, vclock=received, term=self._journal.term)
-                flight.ask(client, Call.ACK, ack, self.source.token, SILENCE * self._heartbeat_s)
+            if groups or chunk.app_metadata is not None:
+                acks.has(received)
 
     def _has(self, vclock: Vclock) -> bool:
         return self.source.wanted(vclock) <= self._journal.vclock

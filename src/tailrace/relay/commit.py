@@ -67,9 +67,10 @@ class Committer:
     def promote(self, cluster: str, vote: Vote) -> int:
         """Lead from now on; gives the term. Enough peers must agree: those promise to follow nobody of an earlier term,
         and have nothing of the one who led that this node lacks."""
-        limbo, term = self._journal.limbo, self._journal.term + 1
+        term = self._journal.term + 1
         if not self._journal.promise(term, self._journal.node):
-            raise TailraceError("relay.fenced", "another node wants to lead at the same time", hint="try again")
+            raise _rivalled()
+        limbo = self._journal.limbo  # first: what its leader wrote is in the clock
         request = Elect(node=self._journal.node, cluster=cluster, term=term, vclock=self._journal.vclock)
         answers = vote(request)
         agreed = sum(answer.is_granted for answer in answers)
@@ -81,7 +82,13 @@ class Committer:
             raise TailraceError("relay.no_quorum", what, hint=hint)
         upto = request.vclock[limbo.leader]
         said = Control(kind=Kind.PROMOTE, term=term, lsn=upto, predecessor=limbo.leader)
-        self._append(said)
+
+        def check() -> None:
+            """Nobody else was promoted, or was promised that it may be, while the others were asked."""
+            if self._journal.term != term or self._journal.limbo.term != limbo.term:
+                raise _rivalled()
+
+        self._journal.append_local(batches_of([said.message()]), check=check)
         return term
 
     def _decide(self, lsn: Lsn, acks: int, timeout_s: float) -> None:
@@ -148,3 +155,7 @@ class Committer:
             raise TailraceError("relay.not_leader", what, hint="commit there, or tailrace node promote NODE.yml")
         what = f"this node led in term {limbo.term}, and others know of term {self._journal.term}"
         raise TailraceError("relay.fenced", what, hint="tailrace node promote NODE.yml, if it should lead again")
+
+
+def _rivalled() -> TailraceError:
+    return TailraceError("relay.fenced", "another node wants to lead at the same time", hint="try again")

@@ -17,6 +17,7 @@ import pyarrow.flight as fl
 from tailrace.errors import TailraceError
 from tailrace.log.watch import Watch
 from tailrace.relay.guest import Guest
+from tailrace.relay.heartbeat import HEARTBEAT_S
 from tailrace.relay.inquiry import Range
 from tailrace.relay.names import OPERATOR
 from tailrace.relay.paper import Paper
@@ -42,9 +43,6 @@ from tailrace.relay.subscription import Subscription
 from tailrace.relay.unreachable import unreachable
 from tailrace.relay.wire import SCHEMA, all_packed, packed_together
 
-HEARTBEAT_S: Final = 1.0
-SILENCE: Final = 4
-"""A peer that was silent for so many heartbeats is gone."""
 _TOKEN: Final = "authorization"  # noqa: S105  the name of a header
 _NOTHING: Final = pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA)
 
@@ -155,11 +153,13 @@ class RelayServer(fl.FlightServerBase):
 
     def _serve(self, request: Subscribe, context: fl.ServerCallContext) -> Iterator[Any]:
         peer = self._check_peer(context)
-        with self._service.subscribe(self._known(request, peer), peer) as (answer, subscription):
+        beats = self._heartbeat_s
+        with self._service.subscribe(self._known(request, peer), peer, heartbeat_s=beats) as (answer, subscription):
             yield _NOTHING, pa.py_buffer(answer.packed())
             beat_s = 0.0
             with Watch(self._service.journal.log.directory) as watch:
                 while not self._stopping.is_set() and not context.is_cancelled():
+                    subscription.check_alive()
                     if time.monotonic() - beat_s >= self._heartbeat_s:
                         beat_s = time.monotonic()
                         yield self._heartbeat(subscription)
@@ -168,7 +168,6 @@ class RelayServer(fl.FlightServerBase):
                         if is_whole and time.monotonic() - beat_s >= self._heartbeat_s:
                             break
                     else:
-                        subscription.check_alive(SILENCE * self._heartbeat_s)
                         watch.wait(max(0.0, beat_s + self._heartbeat_s - time.monotonic()))
 
     def _heartbeat(self, subscription: Subscription) -> tuple[pa.RecordBatch, pa.Buffer]:

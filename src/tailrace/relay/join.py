@@ -7,6 +7,9 @@
 5. The messages in (start, stop], its own among them; the clock then: `current`, which may be further.
 
 One that only reads is not registered, and has no step 5: it follows from `start` on.
+
+The view is closed when the newcomer has all of it. What it asks for behind that, it can ask again: it may fail to
+publish what it has fetched.
 """
 
 from __future__ import annotations
@@ -55,6 +58,8 @@ class _Session:
     pieces: list[tuple[str, Any]]
     is_anonymous: bool = False
     stop: Vclock | None = None
+    is_fetched: bool = False
+    """Whether the newcomer has all rows of the view, which is closed then."""
     seen_s: float = field(default_factory=time.monotonic)
     caller: str = ""
 
@@ -110,7 +115,7 @@ class Joins:
     def chunk(self, name: str, number: int) -> Iterator[list[Frame]]:
         """The rows of one chunk."""
         session = self._find(name)
-        if session.is_anonymous and session.stop is not None:
+        if session.is_fetched:
             raise join_lost()
         if not 0 <= number < session.chunks:
             raise malformed(f"there is no chunk {number}, only {session.chunks}")
@@ -127,7 +132,7 @@ class Joins:
                     note_member(self._journal, session.node)
                 session.stop = self._journal.vclock
         if session.is_anonymous:
-            shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)  # it has all of the view
+            self._close_view(session)
         return Registered(vclock=session.stop)
 
     def final(self, name: str) -> Iterator[list[Frame]]:
@@ -143,16 +148,23 @@ class Joins:
                     break
         finally:
             going.close()
-        self.end(name)
+        self._close_view(session)
 
     def end(self, name: str) -> None:
-        """The newcomer has everything."""
+        """The newcomer begins again, or will not come back."""
         with self._lock:
             session = self._sessions.pop(name, None)
         if session is not None:
-            session.view.close()
-            self._room.leave(session.caller)
-        shutil.rmtree(os.path.join(self._directory, name), ignore_errors=True)
+            self._close_view(session)
+
+    def _close_view(self, session: _Session) -> None:
+        with self._lock:
+            if session.is_fetched:
+                return
+            session.is_fetched = True
+        session.view.close()
+        self._room.leave(session.caller)
+        shutil.rmtree(os.path.join(self._directory, session.id), ignore_errors=True)
 
     def close(self) -> None:
         """The newcomers begin again, here or elsewhere."""

@@ -7,7 +7,7 @@ that was made by its origin is the same group everywhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,6 +97,8 @@ class Journal:
     def hear_of(self, term: int) -> None:
         """Somebody leads since a term, or wants to, of whom this node may not have heard."""
         check_leap(self.term, term)
+        if term <= self.term:
+            return  # as nearly always, and nobody waits then while something large is appended
         with self._turn:
             if term > self.term:
                 self._terms.promise(term, NodeId(0), self.limbo)
@@ -132,13 +134,19 @@ class Journal:
         return self._oldest.clock(vclock, begin)
 
     def append_local(
-        self, batches: Iterable[Batch], beside: Sequence[Batch] = (), knew_us: int | None = None
+        self,
+        batches: Iterable[Batch],
+        beside: Sequence[Batch] = (),
+        knew_us: int | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> Vclock:
         """Append what happened here as one group. The batches' own lsn give its order; they get the node's numbers.
         What comes `beside` them is of no origin, and stays here.
 
-        What happens here is later than what whoever did it knew: all up to the time `knew_us`, or all there is."""
+        What happens here is later than what whoever did it knew: all up to the time `knew_us`, or all there is.
+        Nothing else is appended between the `check`, which may refuse, and this."""
         with self._turn:
+            check()
             numbered = self._numbered(list(batches), self._latest_us if knew_us is None else knew_us)
             if numbered:
                 offsets = self.log.append([*numbered, *beside])

@@ -22,6 +22,12 @@ def interleaved(origins: int) -> TailraceError:
     return TailraceError("relay.interleaved", what, hint="mend the peer")
 
 
+def unexpected(error: Exception) -> TailraceError:
+    """Something that is no refusal of anybody's."""
+    what = f"following failed in a way that nobody thought of: {type(error).__name__}: {error}"[:300]
+    return TailraceError("relay.failed", what, hint="restart the node; if it comes again, report it")
+
+
 def check_next(origin: NodeId, first: Lsn, known: Lsn) -> None:
     """Refuse a group that does not begin right behind what is known of its origin (I8)."""
     if first <= known:

@@ -141,6 +141,10 @@ class Subscribed(Paper):
     node: Node
     cluster: ClusterId
     vclock: Clock
+    session: SessionName
+    """Under which the peer acknowledges what comes."""
+    heartbeat_s: Annotated[float, Field(gt=0, le=86_400)]
+    """How often the peer will hear from this node at least, and this node wants to hear from the peer."""
 
 
 class Heartbeat(Paper):
@@ -157,6 +161,8 @@ class Ack(Paper):
     """What the peer has of what it was sent, durably, at the end of a transaction."""
 
     node: Node
+    session: SessionName
+    """Through which it came: what is late, and belongs to a connection that has ended, says nothing about another."""
     vclock: Clock
     term: Term = 0
     """The highest that the peer knows of: a leader of an earlier one leads no more."""

@@ -17,6 +17,7 @@ from tailrace.log.consumers import Consumers
 from tailrace.message import Lsn, NodeId
 from tailrace.namespace import strangers_pattern
 from tailrace.relay.acquaintances import Acquaintances
+from tailrace.relay.heartbeat import HEARTBEAT_S
 from tailrace.relay.holds import Holds, anonymous_name
 from tailrace.relay.join import note_member
 from tailrace.relay.keeping import as_gap, keep_from
@@ -71,7 +72,8 @@ class Service:
         self.is_loading = False
         self.following: dict[int, Subscription] = {}
         """The peers that follow now."""
-        self._connected: set[int] = set()
+        self._connected: dict[int, object] = {}
+        """By peer: who serves it."""
         self._lock = threading.Lock()
         self._room = Room("subscriptions", each_max=SUBSCRIPTIONS_PER_TOKEN_MAX, all_max=SUBSCRIPTIONS_MAX)
         self.acquaintances = Acquaintances(journal.log.directory, is_held=self._is_held)
@@ -91,7 +93,9 @@ class Service:
         )
 
     @contextmanager
-    def subscribe(self, request: Subscribe, caller: str = "") -> Iterator[tuple[Subscribed, Subscription]]:
+    def subscribe(
+        self, request: Subscribe, caller: str = "", *, heartbeat_s: float = HEARTBEAT_S
+    ) -> Iterator[tuple[Subscribed, Subscription]]:
         """One peer that follows, for as long as the body lasts."""
         cluster = self._check_peer(request.node, request.cluster, is_anonymous=request.is_anonymous)
         name = self._hold_of_anonymous(request) if request.is_anonymous else consumer_name(request.node)
@@ -109,14 +113,23 @@ class Service:
             check_kept(self.journal.oldest(), request.vclock, wish.without)
             if not request.is_anonymous:
                 self.keep_for(request.node, request.vclock)
-            answer = Subscribed(node=self.identity.node, cluster=cluster, vclock=self.journal.vclock)
-            with Subscription(self.journal, self.consumers, name, wish, request.vclock) as subscription:
+            with Subscription(
+                self.journal, self.consumers, name, wish, request.vclock, heartbeat_s=heartbeat_s
+            ) as subscription:
                 check_kept(self.journal.oldest(), request.vclock, wish.without)  # from now on nothing of it goes
+                answer = Subscribed(
+                    node=self.identity.node,
+                    cluster=cluster,
+                    vclock=subscription.here,
+                    session=subscription.session,
+                    heartbeat_s=heartbeat_s,
+                )
                 self.following[request.node] = subscription
                 try:
                     yield answer, subscription
                 finally:
-                    del self.following[request.node]
+                    if self.following.get(request.node) is subscription:
+                        del self.following[request.node]
 
     def join(self, request: Join, caller: str = "") -> Joined:
         """A newcomer begins. The log is kept for it before anything else happens."""
@@ -167,8 +180,8 @@ class Service:
     def acknowledge(self, ack: Ack) -> None:
         """A peer that follows has something, durably."""
         subscription = self.following.get(ack.node)
-        if subscription is None:
-            what = f"replica {ack.node} does not follow"
+        if subscription is None or subscription.session != ack.session:
+            what = f"replica {ack.node} does not follow, or not through this connection any more"
             raise TailraceError("relay.unknown_replica", what, hint="subscribe first")
         self.journal.hear_of(ack.term)
         subscription.acknowledge(ack.vclock)
@@ -257,13 +270,19 @@ class Service:
 
     @contextmanager
     def _exclusively(self, node: int) -> Iterator[None]:
+        """Only one connection serves a peer. One that the peer does not hear any more gives way."""
+        us = object()
         with self._lock:
             if node in self._connected:
-                what = f"replica {node} follows already"
-                raise TailraceError("relay.duplicate", what, hint="end its other connection, or try again in a moment")
-            self._connected.add(node)
+                other = self.following.get(node)
+                if other is None or not other.is_silent:
+                    what, hint = f"replica {node} follows already", "end its other connection, or try again in a moment"
+                    raise TailraceError("relay.duplicate", what, hint=hint)
+                other.give_up()
+            self._connected[node] = us
         try:
             yield
         finally:
             with self._lock:
-                self._connected.remove(node)
+                if self._connected.get(node) is us:
+                    del self._connected[node]

@@ -5,6 +5,7 @@ What was sent is remembered until the peer has acknowledged it; only then the lo
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from tailrace.log.lag import Lag, lag_behind
 from tailrace.log.session import ConsumerSession
 from tailrace.log.view import LogView
 from tailrace.message import Lsn, NodeId, Offset, now
+from tailrace.relay.heartbeat import HEARTBEAT_S, SILENCE
 from tailrace.relay.outgoing import Frame, Outgoing, Wish
 from tailrace.relay.vclock import LOCAL, Vclock
 
@@ -44,7 +46,19 @@ class _Sent:
 class Subscription:
     """What one peer gets and acknowledges."""
 
-    def __init__(self, journal: Journal, consumers: Consumers, name: str, wish: Wish, vclock: Vclock) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        consumers: Consumers,
+        name: str,
+        wish: Wish,
+        vclock: Vclock,
+        *,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        self.session = secrets.token_hex(8)
+        """Under which the peer acknowledges what comes."""
+        self._silence_s = SILENCE * heartbeat_s
         self.is_anonymous = wish.peer == LOCAL
         """Whether the peer only reads; what it has counts for nobody else."""
         self._has_acknowledged = False
@@ -91,6 +105,8 @@ class Subscription:
 
     def groups(self) -> Iterator[list[Frame]]:
         """What there is for the peer now."""
+        if self._failure is not None:
+            raise self._failure
         end = self._journal.end
         for group in self._outgoing.groups(end):
             with self._lock:
@@ -122,16 +138,34 @@ class Subscription:
         not count: it may have promised a successor by then not to."""
         return self._has_acknowledged and not self.is_anonymous and self.acknowledged[origin] >= lsn
 
-    def check_alive(self, silence_s: float) -> None:
+    def check_alive(self) -> None:
         """Refuse to go on with a peer that does not answer, or that has answered what cannot be."""
         if self._failure is not None:
             raise self._failure
-        if time.monotonic() - self.acknowledged_s > silence_s:
-            what = f"the peer did not answer for {silence_s:g} s"
-            raise TailraceError("relay.unreachable", what, hint="see that it runs and can be reached")
+        if self.is_silent:
+            raise self._gone()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the peer did not answer for too long."""
+        return time.monotonic() - self.acknowledged_s > self._silence_s
+
+    def give_up(self) -> None:
+        """Let go of everything for a peer that is silent. Whoever serves it may be caught in sending something that
+        nobody takes, and hears of it when that ends."""
+        with self._lock:
+            self._failure = self._failure or self._gone()
+        self._leave()
 
     def close(self) -> None:
         self._outgoing.close()
+        self._leave()
+
+    def _gone(self) -> TailraceError:
+        what = f"the peer did not answer for {self._silence_s:g} s"
+        return TailraceError("relay.unreachable", what, hint="see that it runs and can be reached")
+
+    def _leave(self) -> None:
         with suppress(TailraceError):  # what was not recorded will be sent again, and is known to the peer
             self._session.close()
 

@@ -82,8 +82,8 @@ class Capture:
         once: bool = False,
     ) -> None:
         self.stats = CaptureStats()
-        self.is_idle = False
-        """Whether the last turn found nothing to do."""
+        self.idle_s: float | None = None
+        """When the last look at the source began, if it found nothing to do."""
         self.progress = Progress()
         self._options = options
         self._namespace = namespace
@@ -104,6 +104,11 @@ class Capture:
         self._discovered_s = 0.0
         self._forgot_s = 0.0
         self._noted_s = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the last look found nothing to do."""
+        return self.idle_s is not None
 
     @property
     def has_answered(self) -> bool:
@@ -140,7 +145,7 @@ class Capture:
         try:
             return self._take_turn()
         except TailraceError:
-            self.is_idle = False
+            self.idle_s = None
             raise
 
     def _take_turn(self) -> bool:
@@ -170,14 +175,15 @@ class Capture:
         """What is to be read, and up to where; nothing when nothing came for a while."""
         give_up_s = time.monotonic() + TURN_S
         while True:
-            if time.monotonic() - self._discovered_s >= DISCOVER_EVERY_S:
+            looked_s = time.monotonic()
+            if looked_s - self._discovered_s >= DISCOVER_EVERY_S:
                 self._discover()
             position = {**(self.progress.position or {}), **self.reader.position()}  # 1.
             tell_copying(self.reader, self.progress.copying())
             pieces = self.reader.plan_changes(self.progress.position or {}, position)
             items = [CaptureItem(number, piece) for number, piece in enumerate(pieces)]
             items += self._copies(len(items))
-            self.is_idle = not items
+            self.idle_s = None if items else looked_s
             if items or self._once or self._stop.wait(self._poll_s) or time.monotonic() > give_up_s:
                 return position, items
 

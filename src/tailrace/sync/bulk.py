@@ -110,7 +110,7 @@ class _Bulk:
         others = [row[0] for row in self._link.rows(f"SELECT nodeId FROM {self._shape.own_table(names.NODES)}")]
         self._note()
         if others != [self._reception.sender] or self._reception.is_watched:
-            self._log()
+            self._log("1", f"WHERE i.wins = {self._yes}")
         self._link.run(f"DELETE FROM {self._table}")
         return receipt
 
@@ -125,13 +125,15 @@ class _Bulk:
             return
         kinds = (*(column.declared for column in shape.columns), "bigint", "bigint")
         typed = ", ".join(f"{name} {kind}" for name, kind in zip(columns, kinds, strict=True))
-        sent = ", ".join(f"c{place} {kind}" for place, kind in enumerate(kinds))
+        read = (*(column.read_as for column in shape.columns), *kinds[len(shape.columns) :])
+        sent = ", ".join(f"c{place} {kind}" for place, kind in enumerate(read))
+        picked = ", ".join(f"r.c{place}::{kind}" for place, kind in enumerate(kinds))
         own = f"{self._name}({typed}, place bigint, wins boolean)"
         self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {own} {postgresddl.SCRATCH}")
         self._link.run(_BY_INDEX)
         self._link.run(
-            f"""INSERT INTO {self._table} SELECT r.*, true FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS ({sent}))
-                WITH ORDINALITY AS r""",
+            f"""INSERT INTO {self._table} SELECT {picked}, r.ordinality, true
+                FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS ({sent})) WITH ORDINALITY AS r""",
             (recordset(rows),),
         )
 
@@ -187,28 +189,39 @@ class _Bulk:
             raise Overtaken
 
     def _note(self) -> None:
-        """The sender has what it sent. If another version stays here, it gets that."""
+        """The sender has what it sent. If another version stays here, it gets that, or the hooks are asked."""
         shape = self._shape
         time, node = shape.own("stTime"), shape.own("stNode")
         is_here = f"""i.wins = {self._yes} OR EXISTS (SELECT 1 FROM {shape.stamp} AS s
             WHERE {self._at_stamp} AND s.{time} = i.time AND s.{node} = i.node)"""
+        if not shape.entity.is_told_by_hooks:
+            self._put_trackers(is_here, f"{self._yes} = {self._yes}")  # without a condition SQLite would misread it
+            return
+        self._put_trackers(self._yes, f"({is_here})")
+        self._put_trackers(self._yes, f"NOT ({is_here})", leaves_open=True)
+        gone = f"CASE WHEN s.{shape.own('stDeleted')} = {self._yes} THEN 2 ELSE 1 END"
+        self._log(gone, f"JOIN {shape.stamp} AS s ON {self._at_stamp} WHERE NOT ({is_here})")
+
+    def _put_trackers(self, is_done: str, which: str, *, leaves_open: bool = False) -> None:
+        """What the sender has, and whether it gets nothing else; `receiving` does the same for single rows."""
+        shape = self._shape
         own = [shape.own(name) for name in _TRACKER]
-        changes = ", ".join(f"{name} = excluded.{name}" for name in own[1:])
+        changes = ", ".join(f"{name} = excluded.{name}" for name in (own[1:-1] if leaves_open else own[1:]))
         to = ", ".join((*shape.tracker_key, own[0]))
         into = f"INSERT INTO {shape.tracker}({', '.join((*shape.tracker_key, *own))})"
-        conflict = f"ON CONFLICT ({to}) DO UPDATE SET {changes}"
-        keys = ", ".join(self._keys)
         version = self._columns[shape.column_names.index(shape.entity.version)]
-        values = f"i.{version}, {'0' if shape.is_hash else 'i.node'}"
-        rows = f"FROM {self._table} AS i WHERE {self._yes} = {self._yes}"  # without a condition SQLite would misread it
-        self._link.run(f"{into} SELECT {keys}, {self._reception.sender:d}, {values}, {is_here} {rows} {conflict}")
+        values = ", ".join(
+            (*self._keys, f"{self._reception.sender:d}", f"i.{version}", "0" if shape.is_hash else "i.node")
+        )
+        rows = f"SELECT {values}, {is_done} FROM {self._table} AS i WHERE {which}"
+        self._link.run(f"{into} {rows} ON CONFLICT ({to}) DO UPDATE SET {changes}")
 
-    def _log(self) -> None:
-        """Lines of the ChangeLog, by which others get the rows. If there are no others, nobody misses them."""
+    def _log(self, kind: str, which: str) -> None:
+        """Lines of the ChangeLog, by which nodes get rows. If there are no others, nobody misses those of winners."""
         shape = self._shape
         columns = ", ".join(("chTableId", *CHANGED_KEY[: len(shape.key)], "chType"))
         keys = [f"{key}::text" for key in self._keys] if self._is_postgres else self._keys
         self._link.run(
             f"""INSERT INTO {shape.own_table(names.CHANGES)}({columns})
-                SELECT {shape.table_id}, {", ".join(keys)}, 1 FROM {self._table} AS i WHERE i.wins = {self._yes}"""
+                SELECT {shape.table_id}, {", ".join(keys)}, {kind} FROM {self._table} AS i {which}"""
         )

@@ -26,6 +26,7 @@ from tailrace.sync.values import from_wire, to_wire
 LINES_MAX: Final = 20_000
 """So many lines of the ChangeLog are worked off in one transaction."""
 _COLUMNS: Final = ("chTableId", "chEntityPk", "chEntityPk2", "chEntityPk3", "chEntityPk4", "chType", "chId")
+_UPSERTED: Final = 1
 _DELETED: Final = 2
 
 
@@ -79,6 +80,18 @@ def welcome(link: Link, shape: Shape, node: int) -> None:
         audience = "" if entity.audience is None else f" WHERE {for_node(entity.audience.of(shape.dialect), node)}"
         wanted = f"SELECT {keys}, {_bigint(shape, str(node))} FROM {shape.table}{audience}"
         _merge(link, shape, wanted, is_unique=True)
+
+
+def ask_hooks(link: Link, shape: Shape, keys: Sequence[tuple[tuple[object, ...], bool]]) -> None:
+    """Let be asked who gets some rows though nothing has changed; with each key goes whether the row is gone."""
+    columns = (_COLUMNS[0], *_COLUMNS[1 : 1 + len(shape.key)], _COLUMNS[5])
+    marks = [shape.mark(number) for number in range(1, len(shape.key) + 2)]
+    if shape.dialect is Dialect.POSTGRES:
+        marks = [*(f"{place}::text" for place in marks[:-1]), marks[-1]]
+    into = f"INSERT INTO {shape.own_table(names.CHANGES)}({', '.join(columns)})"
+    lines = [(*key, _DELETED if is_gone else _UPSERTED) for key, is_gone in keys]
+    if lines:
+        link.run_many(f"{into} VALUES ({shape.table_id}, {', '.join(marks)})", lines)
 
 
 def _run(link: Link, shape: Shape, by_table: dict[str, Shape], present: set[int], taken: str) -> None:
@@ -247,7 +260,7 @@ class _Shadows:
             f"""CREATE TEMP TABLE {shape.own(shape.entity.tracker_name)}({kinds},
             {shape.own("trkrDestinationNode")} bigint, {shape.own("trkrVersionId")} {shape.version_type},
             {shape.own("trkrVersionNode")} bigint DEFAULT 0, {shape.own("trkrProcessed")} {processed},
-            PRIMARY KEY ({keys}, {shape.own("trkrDestinationNode")}))"""
+            PRIMARY KEY ({keys}, {shape.own("trkrDestinationNode")}){"" if is_postgres else " ON CONFLICT REPLACE"})"""
         )
         return self
 
@@ -258,7 +271,8 @@ class _Shadows:
                 self._link.run(f"DROP TABLE {self._changes}")
 
     def show_changes(self, watched: Sequence[Shape], taken: str) -> None:
-        """Let the ChangeLog have the lines of some tables. Keys have their own type if that is one and the same."""
+        """Let the ChangeLog have the lines of some tables, of each row the last one. Keys have their own type, if that
+        is one and the same."""
         name = self._shape.own(names.CHANGES)
         self._changes = f"{self._space}.{name}"
         columns = ", ".join(_COLUMNS)
@@ -267,7 +281,8 @@ class _Shadows:
             own = dict(zip(_COLUMNS[1:5], kinds.pop(), strict=False))
             columns = ", ".join(f"{each}::{own[each]} AS {each}" if each in own else each for each in _COLUMNS)
         tables = ", ".join(str(each.table_id) for each in watched)
-        self._link.run(f"CREATE TEMP TABLE {name} AS SELECT {columns} FROM {taken} WHERE chTableId IN ({tables})")
+        last = f"SELECT max(chId) FROM {taken} WHERE chTableId IN ({tables}) GROUP BY {', '.join(_COLUMNS[:5])}"
+        self._link.run(f"CREATE TEMP TABLE {name} AS SELECT {columns} FROM {taken} WHERE chId IN ({last})")
 
     def run(self, statement: str) -> None:
         try:

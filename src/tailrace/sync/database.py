@@ -28,6 +28,9 @@ _IDLE_MAX: Final = 16
 _MET_OTHERS: Final = ("40001", "40P01")
 """PostgreSQL's states of a transaction that failed only because of others at the same time."""
 
+_REFERENCES: Final = ("23503", "23001")
+"""PostgreSQL's states of a foreign key that does not hold."""
+
 
 class Overtaken(Exception):
     """What a transaction is about was changed by another one meanwhile: it has to be done again."""
@@ -76,6 +79,10 @@ class Database(ABC):
     dialect: ClassVar[Dialect]
     refusals: ClassVar[tuple[type[Exception], ...]]
     """What the driver raises when the database does not want a row."""
+
+    @abstractmethod
+    def is_about_others(self, error: BaseException | None) -> bool:
+        """Whether a row was not wanted only because of a foreign key: one that it has, or that others have to it."""
 
     @property
     @abstractmethod
@@ -143,6 +150,9 @@ class SqliteDatabase(Database):
         self._turn = threading.Lock()
         self._is_wal = False
         self._idle = _Idle[sqlite3.Connection]()
+
+    def is_about_others(self, error: BaseException | None) -> bool:
+        return isinstance(error, sqlite3.IntegrityError) and str(error) == "FOREIGN KEY constraint failed"
 
     @property
     def place(self) -> str:
@@ -218,6 +228,9 @@ class PostgresDatabase(Database):
 
         self._server = Server(address, "sync.unreachable")
         self._idle = _Idle[Any]()
+
+    def is_about_others(self, error: BaseException | None) -> bool:
+        return getattr(error, "sqlstate", None) in _REFERENCES
 
     @property
     def place(self) -> str:

@@ -152,6 +152,11 @@ class Entity:
         return cls(table.name, table_id, str(getattr(version, "name", version)), key=key, **more)
 
     @property
+    def is_told_by_hooks(self) -> bool:
+        """Whether only the entity's own SQL, functions or application know who may have a row."""
+        return self.audience is None and bool(self.run_on_change or self.on_change is not None or self.by_hand)
+
+    @property
     def tracker_name(self) -> str:
         return self.tracker or self._named("Replicate")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.errors import TailraceError
 from tailrace.sync.database import Link
@@ -33,6 +33,11 @@ class Incoming:
         return self.time, self.node
 
     @property
+    def is_too_late(self) -> bool:
+        """Whether nothing could be later. Clocks do not come there, and nobody else's row has to wait for it."""
+        return self.time >= TIME_MAX
+
+    @property
     def tracker(self) -> Tracker:
         return Tracker(self.key, self.version, self.node)
 
@@ -50,6 +55,14 @@ class Here:
         return self.time, self.node
 
 
+class Refusal(NamedTuple):
+    """Why a row is not taken."""
+
+    why: str
+    is_about_others: bool = False
+    """Whether it will be when other rows have come."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reception:
     """Rows are taken: where, whose, and by whom."""
@@ -60,6 +73,8 @@ class Reception:
     oneself: int
     refusals: tuple[type[Exception], ...]
     """What the driver raises when the database does not want a row."""
+    is_about_others: Callable[[BaseException], bool]
+    """Whether that was only because of rows that are not here yet, or still are."""
     is_watched: bool
     """Whether a change of these rows may concern others."""
 
@@ -88,7 +103,7 @@ def _read(shape: Shape, sender: int, places: dict[str, int], row: tuple[Any, ...
     time, node, is_deleted, version = row[len(places) :]
     told = row[places[shape.entity.version]] if shape.entity.version in places else None
     time = told if time is None and not shape.is_hash else time
-    if type(time) is not int or not 0 <= time < TIME_MAX:
+    if type(time) is not int or not 0 <= time < 1 << 63:
         raise malformed(shape, f"have {time!r} as the time of their change, which is none")
     if version is None:
         version = time if is_deleted else told
@@ -134,7 +149,7 @@ def _fresh(link: Link, shape: Shape, missing: Sequence[Column]) -> tuple[Any, ..
 def _default(column: Column) -> str:
     if column.default is not None or not column.is_required:
         return column.default or "NULL"
-    zero = {Kind.BOOLEAN: "false", Kind.REAL: "0"}.get(column.kind, "''")
+    zero = {Kind.BOOLEAN: "false", Kind.REAL: "0", Kind.JSON: "'null'"}.get(column.kind, "''")
     return "0" if "int" in column.declared.lower() or "num" in column.declared.lower() else zero
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -97,7 +97,9 @@ def _be_somebody(link: Link, dialect: Dialect) -> None:
 def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     shape = shape_of(link, entity, dialect)
     ddl = postgresddl if dialect is Dialect.POSTGRES else sqliteddl
-    before = installed(link, dialect).get(entity.table_id)
+    known = installed(link, dialect)
+    before = known.get(entity.table_id)
+    _check_same_number(entity, known)
     definition = _definition(shape)
     if before is not None:
         if before[-1] == definition and _is_whole(link, shape):
@@ -158,6 +160,15 @@ def _definition(shape: Shape) -> str:
     tables = repr((shape.key, entity.version, ddl.tables_of(shape)))
     parts = (tables, "\n".join(ddl.triggers_of(shape).values()), audience)
     return " ".join(hashlib.sha256(part.encode()).hexdigest()[:32] for part in parts)
+
+
+def _check_same_number(entity: Entity, known: Mapping[int, tuple[str, ...]]) -> None:
+    """Other nodes know the table by its number, and its triggers and trackers are made for that."""
+    for table_id, (table, *_) in known.items():
+        if table == entity.table and table_id != entity.table_id:
+            what = f"table {table} is installed with the table_id {table_id}, and is declared with {entity.table_id}"
+            hint = f"leave it at {table_id}, or tailrace sync uninstall --table {table}, then install"
+            raise TailraceError("config.invalid", what, hint=hint)
 
 
 def _check_same_tables(shape: Shape, before: tuple[str, str, str, str, str]) -> None:

@@ -85,7 +85,8 @@ def backfill(shape: Shape) -> list[str]:
             SELECT {keys}, {time}, 0 FROM {shape.table} AS e ON CONFLICT DO NOTHING""",
     ]
     if not shape.is_hash:
-        statements.insert(0, f"UPDATE {shape.table} SET {shape.version} = {now(shape)} WHERE {shape.version} IS NULL")
+        no_time = f"{shape.version} IS NULL OR {shape.version} NOT BETWEEN 0 AND {TIME_MAX - 1}"
+        statements.insert(0, f"UPDATE {shape.table} SET {shape.version} = {now(shape)} WHERE {no_time}")
     return statements
 
 

@@ -1,8 +1,8 @@
 """Push: connected nodes are told at once of what there is for them.
 
 A thread looks into the ChangeLog about every 100 ms, says in the trackers who gets what, and tells the channels. A node
-is told of a table once, until it asks for something of it: then what comes afterwards is worth telling again. So
-nothing is missed, also if another process works off the ChangeLog.
+is told of a table once, until it asks for something of it, or what there is at all: then what comes afterwards is worth
+telling again. So nothing is missed, also if another process works off the ChangeLog.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ class Channel:
             self._told.update(found)
         return found
 
-    def forget(self, table: int) -> None:
-        """The node asks for what there is in a table."""
+    def forget(self, table: int | None = None) -> None:
+        """The node asks for what there is in a table, or in any."""
         with self._lock:
-            self._told.discard(table)
+            self._told -= self._told if table is None else {table}
 
     def send(self, tables: Collection[int]) -> None:
         """From any thread."""
@@ -138,7 +138,7 @@ class Channels:
         with self._lock:
             return {node: list(channels) for node, channels in self._by_node.items() if channels}
 
-    def forget(self, node: int, table: int) -> None:
+    def forget(self, node: int, table: int | None = None) -> None:
         for channel in self.all().get(node, []):
             channel.forget(table)
 

@@ -33,6 +33,8 @@ class Why(StrEnum):
     """Another node did not want it of this one."""
     LOST = "lost"
     """It was beaten by an edit that did not know it."""
+    WAITING = "waiting"
+    """It refers to rows that are not here yet, or rows that are here refer to it; it is tried again by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,10 @@ def unknown_edits(reception: Reception, rows: Sequence[Incoming], before: Mappin
 def keep_refused(link: Link, shape: Shape, sender: int, row: Incoming, why: str) -> None:
     told = None if row.is_deleted else dict(zip(shape.column_names, row.values, strict=True))
     _keep(link, shape, Why.REFUSED, Lost(row.key, sender, str(row.version), told), why)
+
+
+def keep_waiting(link: Link, shape: Shape, sender: int, row: Incoming, told: Mapping[str, Any], why: str) -> None:
+    _keep(link, shape, Why.WAITING, Lost(row.key, sender, f"{row.time}-{row.node}", told), why)
 
 
 def keep_rejected(link: Link, shape: Shape, node: int, acks: Sequence[Ack]) -> None:

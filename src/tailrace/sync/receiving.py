@@ -1,7 +1,8 @@
 """Receiving: rows of another node go through the receive view, and what became of each is told.
 
 1. What is here of these rows is looked at.
-2. The rows go into the receive view. Those that it refuses are found by halving, and kept in quarantine.
+2. The rows go into the receive view. Those that it refuses are found by halving, and kept in quarantine; those which
+   only come too early wait.
 3. An edit that loses against one that did not know it is kept in quarantine, too.
 4. What the sender has now is noted, so that nothing goes back to where it came from.
 
@@ -14,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tailrace.sync import bulk, names, quarantine
+from tailrace.sync import bulk, changes, names, quarantine, waiting
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
-from tailrace.sync.incoming import Here, Incoming, Reception, completed, incoming
+from tailrace.sync.incoming import Here, Incoming, Reception, Refusal, completed, incoming
 from tailrace.sync.names import Dialect, equal, quoted
 from tailrace.sync.shape import Shape
 from tailrace.sync.trackers import take_turn
@@ -48,27 +49,41 @@ def _is_told_by_stamps(shape: Shape) -> bool:
 def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     link, shape, sender = reception.link, reception.shape, reception.sender
     rows = incoming(shape, sender, batch)
-    refused: dict[Key, str] = {}
+    late = [row for row in rows if row.is_too_late]
+    refused = {row.key: Refusal(f"{row.time} is no time at which a row can be changed") for row in late}
+    sound = [row for row in rows if not row.is_too_late]
     before: dict[Key, Here] = {}
-    readable = _unless_refused(reception, rows, refused, lambda some: before.update(_here(link, shape, some)))  # 1
+    readable = _unless_refused(reception, sound, refused, lambda some: before.update(_here(link, shape, some)))  # 1
     readable = completed(link, shape, readable, batch.columns)
     losing = quarantine.unknown_edits(reception, readable, before)
     with _Receiving(link, shape, sender) as view:
         _put(reception, readable, refused, view.put)  # 2
     after = before if _is_told_by_stamps(shape) else _here(link, shape, readable)
-    receipt = Receipt()
+    receipt, early = Receipt(), set[Key]()
     for row in rows:
         was, now = before.get(row.key), after.get(row.key)
-        why = refused.get(row.key) or _why_not(shape, row, was, now)
-        if why is not None:
-            receipt.refused.append(Ack(row.tracker, why))
-            quarantine.keep_refused(link, shape, sender, row, why)
+        refusal = refused.get(row.key) or _why_not(shape, row, was, now)
+        if refusal is not None and refusal.is_about_others:
+            early.add(row.key)
+            waiting.keep(reception, row, refusal.why)
+        elif refusal is not None:
+            receipt.refused.append(Ack(row.tracker, refusal.why))
+            quarantine.keep_refused(link, shape, sender, row, refusal.why)
         elif _is_older(shape, row, was, now):
             receipt.older.append(row.tracker)
-    gone = {ack.tracker.key for ack in receipt.refused}
+    gone = {ack.tracker.key for ack in receipt.refused} | early
     quarantine.keep_lost(link, shape, [edit for edit in losing if edit.key not in gone])  # 3
     _note_versions(reception, [(row, row.key in gone) for row in readable])  # 4
     return receipt
+
+
+def set_aside(reception: Reception, batch: RowBatch, why: str) -> Receipt:
+    """Let rows wait which the database does not want at the end of a transaction."""
+    rows = incoming(reception.shape, reception.sender, batch)
+    for row in rows:
+        waiting.keep(reception, row, why)
+    _note_versions(reception, [(row, True) for row in rows])
+    return Receipt()
 
 
 def _is_older(shape: Shape, row: Incoming, before: Here | None, after: Here | None) -> bool:
@@ -77,35 +92,34 @@ def _is_older(shape: Shape, row: Incoming, before: Here | None, after: Here | No
     return after is not None and after.stamp != row.stamp
 
 
-def _why_not(shape: Shape, row: Incoming, before: Here | None, after: Here | None) -> str | None:
+def _why_not(shape: Shape, row: Incoming, before: Here | None, after: Here | None) -> Refusal | None:
     """A receive view can leave a row out without a word."""
     if _is_told_by_stamps(shape) or (after is not None and after.stamp >= row.stamp):
         return None
-    return None if after != before else "the receive view did not take it"
+    return None if after != before else Refusal("the receive view did not take it")
 
 
 def _put(
     reception: Reception,
     rows: Sequence[Incoming],
-    refused: dict[Key, str],
+    refused: dict[Key, Refusal],
     work: Callable[[Sequence[Incoming]], None],
 ) -> None:
     """Rows may refer to each other: those that are refused are tried again as long as that helps."""
-    waiting: Sequence[Incoming] = rows
-    while waiting:
-        again: dict[Key, str] = {}
-        _unless_refused(reception, waiting, again, work)
-        left = [row for row in waiting if row.key in again]
-        if len(left) in (0, len(waiting)):
+    left: Sequence[Incoming] = rows
+    while left:
+        again: dict[Key, Refusal] = {}
+        _unless_refused(reception, left, again, work)
+        tried, left = len(left), [row for row in left if row.key in again]
+        if len(left) in (0, tried):
             refused.update(again)
             return
-        waiting = left
 
 
 def _unless_refused(
     reception: Reception,
     rows: Sequence[Incoming],
-    refused: dict[Key, str],
+    refused: dict[Key, Refusal],
     work: Callable[[Sequence[Incoming]], None],
 ) -> list[Incoming]:
     """Do something with rows that the database may not want. Those that it does not are found by halving, and left."""
@@ -116,7 +130,8 @@ def _unless_refused(
             work(rows)
     except reception.refusals as error:
         if len(rows) == 1:
-            refused[rows[0].key] = str(error).strip().partition("\n")[0]
+            why = str(error).strip().partition("\n")[0]
+            refused[rows[0].key] = Refusal(why, reception.is_about_others(error))
             return []
         half = len(rows) // 2
         first = _unless_refused(reception, rows[:half], refused, work)
@@ -169,36 +184,63 @@ class _Receiving:
         columns = [*map(quoted, shape.column_names), *map(shape.own, (names.FROM_NODE, *ROW_STAMP[:3]))]
         values = [(*row.values, self._sender, row.time, row.node, row.is_deleted) for row in rows]
         into = f"INSERT INTO {shape.view}({', '.join(columns)})"
-        kinds = [column.declared for column in shape.columns] + ["bigint", "bigint", "bigint", "boolean"]
+        stamp = ["bigint", "bigint", "bigint", "boolean"]
+        kinds = [*((column.declared, column.read_as) for column in shape.columns), *zip(stamp, stamp, strict=True)]
         _insert(self._link, shape, into, kinds, from_wire(shape, values, shape.column_names))
 
 
 def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) -> None:
     """The sender has what it sent. If another version stays here, it gets that; of one that was refused it would not
-    want what is older than its own."""
+    want what is older than its own.
+
+    Where only hooks know who may have a row, they are asked: it does not get one because it has sent its key.
+    """
     link, shape = reception.link, reception.shape
     take_turn(link, shape)
     here = _here(link, shape, [row for row, _ in rows])
-    values = []
+    done: list[tuple[object, ...]] = []
+    others: list[tuple[object, ...]] = []
+    asked: list[tuple[tuple[object, ...], bool]] = []
     for row, is_refused in rows:
         key = from_wire(shape, [row.key], shape.key)[0]
         now = here.get(row.key)
-        is_done = now is None or now.stamp == row.stamp or (is_refused and now.stamp < row.stamp)
-        values.append((*key, reception.sender, row.version, 0 if shape.is_hash else row.node, is_done))
+        has = (*key, reception.sender, row.version, 0 if shape.is_hash else row.node)
+        if now is None or now.stamp == row.stamp or (is_refused and now.stamp < row.stamp):
+            done.append((*has, True))
+        else:
+            others.append((*has, shape.entity.is_told_by_hooks))
+            asked.append((key, now.is_deleted))
+    _put_trackers(link, shape, done)
+    _put_trackers(link, shape, others, leaves_open=shape.entity.is_told_by_hooks)
+    if shape.entity.is_told_by_hooks:
+        changes.ask_hooks(link, shape, asked)
+
+
+def _put_trackers(link: Link, shape: Shape, values: Sequence[tuple[object, ...]], *, leaves_open: bool = False) -> None:
+    """What a node has, and whether it gets nothing else; a tracker that is there may be left as open as it is."""
+    if not values:
+        return
     columns = [*shape.tracker_key, *(shape.own(name) for name in _TRACKER)]
-    changes = ", ".join(f"{name} = excluded.{name}" for name in columns[len(shape.key) + 1 :])
-    conflict = f"ON CONFLICT ({', '.join(columns[: len(shape.key) + 1])}) DO UPDATE SET {changes}"
-    kinds = [*shape.key_types, "bigint", shape.version_type, "bigint", "boolean"]
+    count = len(shape.key) + 1
+    changed = ", ".join(f"{name} = excluded.{name}" for name in (columns[count:-1] if leaves_open else columns[count:]))
+    conflict = f"ON CONFLICT ({', '.join(columns[:count])}) DO UPDATE SET {changed}"
+    kinds = [(kind, kind) for kind in (*shape.key_types, "bigint", shape.version_type, "bigint", "boolean")]
     _insert(link, shape, f"INSERT INTO {shape.tracker}({', '.join(columns)})", kinds, values, conflict)
 
 
 def _insert(
-    link: Link, shape: Shape, into: str, kinds: Sequence[str], values: Sequence[tuple[object, ...]], more: str = ""
+    link: Link,
+    shape: Shape,
+    into: str,
+    kinds: Sequence[tuple[str, str]],
+    values: Sequence[tuple[object, ...]],
+    more: str = "",
 ) -> None:
+    """Insert rows whose columns have these types, and in PostgreSQL are read out of JSON as those."""
     if shape.dialect is Dialect.SQLITE:
         marks = ", ".join(shape.mark(number) for number in range(1, len(kinds) + 1))
         link.run_many(f"{into} VALUES ({marks}) {more}", values)
         return
-    typed = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
-    picked = ", ".join(f"c{number}" for number in range(len(kinds)))
+    typed = ", ".join(f"c{number} {read}" for number, (_, read) in enumerate(kinds))
+    picked = ", ".join(f"c{number}::{kind}" for number, (kind, _) in enumerate(kinds))
     link.run(f"{into} SELECT {picked} FROM jsonb_to_recordset($1::jsonb) AS r({typed}) {more}", (recordset(values),))

@@ -1,7 +1,8 @@
 """A round of sync with one other node: what it has for us, what we have for it, table by table.
 
-Tables of a lower batch come first, and no other begins before they are done in both directions. A round may be cut at
-any point: what was acknowledged stays so, and the next one goes on with what was not.
+Tables of a lower batch come first, and no other begins before they are done in both directions. Where they have got
+something meanwhile it is their turn again, and rows that were asked for already are left. A round may be cut at any
+point: what was acknowledged stays so, and the next one goes on with what was not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Protocol
+from typing import Final, Protocol
 
 from tailrace.ahead import one_ahead
 from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
@@ -52,28 +53,46 @@ class Progress:
     """Rows for which the receiver had a newer version."""
 
 
+_PASSES_MAX: Final = 10
+"""Who changes lower batches all the time does not make a round last for ever."""
+
 Report = Callable[[str, Progress], None]
 """Told the table and what was done so far, after each batch."""
 
 
 def sync_round(store: SyncStore, peer: Peer, report: Report = lambda _table, _progress: None) -> Progress:
     """Exchange everything once."""
+    progress, is_whole = Progress(), False
+    for _ in range(_PASSES_MAX):
+        progress, is_whole = _pass(store, peer, report, progress)
+        if is_whole:
+            break
+    if progress.fetched:  # rows may have come before those to which they refer
+        store.process_changes()
+    return progress
+
+
+def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> tuple[Progress, bool]:
+    """Exchange what there is, up to a table that has to stand back; whether there was none."""
     store.process_changes()
     theirs, empty_there = peer.pending_tables()
     ours = store.pending_tables(peer.node_id)
     waiting = [shape for shape in store.by_batch() if shape.table_id in theirs or shape.table_id in ours]
-    progress = Progress()
     for shape in waiting:  # in the order of their batches: no other one begins before they are done
         exchange = _Exchange(store, peer, shape, report)
         before = progress
         if shape.table_id in theirs:
             progress = exchange.fetch(progress)
+        if progress.older != before.older and shape.entity.is_told_by_hooks:
+            store.process_changes()
         if shape.table_id in ours or progress.older != before.older:  # what was older there gets what is newer here
             before = progress
             progress = exchange.send(progress, is_empty=shape.table_id in empty_there)
             if progress.older != before.older:
                 progress = exchange.fetch(progress)
-    return progress
+        if exchange.stands_back:
+            return progress, False
+    return progress, True
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +113,9 @@ class _Exchange:
         self._shape = shape
         self._report = report
         self._table = shape.table_id
+        self._lower = {each.table_id for each in store.by_batch() if each.entity.batch < shape.entity.batch}
+        self.stands_back = False
+        """Whether rows were left because there was something in a lower batch by then."""
         self._size = PageSize(shape)
 
     def fetch(self, progress: Progress) -> Progress:
@@ -103,7 +125,9 @@ class _Exchange:
             for trackers in self._pages(lambda after, limit: peer.pending_trackers(table, after, limit)):
                 if known := store.already_received(table, trackers):
                     peer.mark_processed(table, [Ack(each) for each in known])
-        pages = self._row_pages(lambda after, limit: peer.pending_rows(table, after, limit))
+        pages = self._row_pages(
+            lambda after, limit: self._in_turn(peer.pending_rows(table, after, limit), lambda: peer.pending_tables()[0])
+        )
         taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
         with closing(taken):
             for batch, receipt in taken:
@@ -118,13 +142,25 @@ class _Exchange:
             for trackers in self._pages(lambda after, limit: store.pending_trackers(table, node, after, limit)):
                 if known := peer.already_received(table, trackers):
                     store.mark_processed(table, node, [Ack(each) for each in known])
-        pages = self._row_pages(lambda after, limit: store.pending_rows(table, node, after, limit))
+        pages = self._row_pages(
+            lambda after, limit: self._in_turn(
+                store.pending_rows(table, node, after, limit), lambda: store.pending_tables(node)
+            )
+        )
         taken = self._taken(pages, lambda batch: peer.receive(table, batch))
         with closing(taken):
             for batch, receipt in taken:
                 store.mark_processed(table, node, _acks(self._shape, batch, receipt))
                 progress = self._told(_counted(progress, receipt, sent=len(batch)))
         return progress
+
+    def _in_turn(self, batch: RowBatch, pending: Callable[[], list[int]]) -> RowBatch:
+        """Rows, unless a lower batch has something. That is asked after they were read: what they may depend on was
+        committed with them or before them, so it is either here or pending."""
+        if batch.rows and self._lower and not self._lower.isdisjoint(pending()):
+            self.stands_back = True
+            return RowBatch((), [])
+        return batch
 
     def _pages(self, ask: Callable[[Key | None, int], list[Tracker]]) -> Iterator[list[Tracker]]:
         after: Key | None = None

@@ -18,11 +18,11 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from tailrace.errors import TailraceError
+from tailrace.serving.events import EventStream
 from tailrace.sync import arrowform
 from tailrace.sync.answers import Answer, failure, nothing, wants
 from tailrace.sync.asking import LONGS, longs_as_text, page_of, parameters, wire_of
@@ -166,6 +166,7 @@ class Service:
 
     async def pending(self, request: Request, caller: Caller) -> Response:
         parameters(request)
+        self._channels.forget(caller.node)
 
         def ask() -> Answer:
             tables = self._pending_tables(caller.node)
@@ -229,6 +230,8 @@ class Service:
                 part = self._store.receive(wire.shape.table_id, caller.node, batch)
                 receipt.refused.extend(part.refused)
                 receipt.older.extend(part.older)
+            if receipt.older and wire.shape.entity.is_told_by_hooks:  # the caller will ask for what is newer
+                self._processing.catch_up()
             return Answer.json(request, wire.receipt(receipt))
 
         return (await self._with_body(request, (JSON, arrowform.MEDIA_TYPE), take)).response()
@@ -239,7 +242,7 @@ class Service:
             channel = opened.enter_context(self._channels.open(caller.node, asyncio.get_running_loop()))
             channel.send(channel.fresh(await self._do(lambda: self._pending_tables(caller.node))))
             events = channel.events(self._store.node_id, lambda: self._is_welcome(caller))
-            return _Events(events, opened.pop_all())
+            return EventStream(events, opened.pop_all())
 
     # What they have in common.
 
@@ -270,19 +273,6 @@ class Service:
     async def _do(self, work: Callable[[], Result]) -> Result:
         """In a thread, which may wait for the database."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-
-class _Events(StreamingResponse):
-    """A connection that stays, and what it holds while it does."""
-
-    def __init__(self, events: AsyncIterator[str], opened: ExitStack) -> None:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        super().__init__(events, media_type="text/event-stream", headers=headers)
-        self._opened = opened
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._opened:
-            await super().__call__(scope, receive, send)
 
 
 def _batches(wire: Wire, body: Body) -> Iterator[Any]:

@@ -17,8 +17,10 @@ KEY_COLUMNS_MAX: Final = 4
 _POSTGRES_COLUMNS: Final = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
        coalesce(array_position(i.indkey::int2[], a.attnum), -1) + 1,
-       CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid) END, a.attnotnull, a.attidentity = 'a'
+       CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid) END, a.attnotnull, a.attidentity = 'a',
+       CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.oid END IN ('json'::regtype, 'jsonb'::regtype)
   FROM pg_attribute a
+       JOIN pg_type t ON t.oid = a.atttypid
        LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
        LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
  WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
@@ -35,6 +37,8 @@ class Kind(Enum):
     BOOLEAN = auto()
     BYTES = auto()
     """As `\\x` and hexadecimal digits."""
+    JSON = auto()
+    """As the text that the database writes, and read as text, too: as JSON it would be a string."""
     OTHER = auto()
     """As the text that the database writes."""
 
@@ -52,6 +56,11 @@ class Column:
     is_identity: bool = False
     """Whether the database numbers rows in it, and lets nobody change the number."""
 
+    @property
+    def read_as(self) -> str:
+        """The type as which PostgreSQL reads its values out of JSON."""
+        return "text" if self.kind is Kind.JSON else self.declared
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -67,6 +76,8 @@ class Shape:
     table_schema: str = ""
     uniques: tuple[tuple[str, ...], ...] = ()
     """In SQLite: other columns than the key that no two rows may have in common."""
+    refers_to: frozenset[str] = frozenset()
+    """The tables to which foreign keys refer, in small letters."""
 
     @property
     def table_id(self) -> int:
@@ -136,7 +147,7 @@ class Shape:
 
     def shown(self, name: str, expression: str) -> str:
         """An expression for a column's value that the driver gives as it travels."""
-        is_text = self.dialect is Dialect.POSTGRES and self.column(name).kind in (Kind.OTHER, Kind.BYTES)
+        is_text = self.dialect is Dialect.POSTGRES and self.column(name).kind in (Kind.OTHER, Kind.BYTES, Kind.JSON)
         return f"{expression}::text" if is_text else expression
 
     def mark(self, number: int) -> str:
@@ -176,7 +187,8 @@ def shape_of(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     version = _present(entity, present, entity.version, dialect)
     columns = tuple(column for column in found if not column.is_generated or column.name in key)
     uniques = _sqlite_uniques(link, entity, key) if dialect is Dialect.SQLITE else ()
-    shape = Shape(_with_version(entity, version), dialect, columns, key, own_schema, table_schema, uniques)
+    named = _with_version(entity, version)
+    shape = Shape(named, dialect, columns, key, own_schema, table_schema, uniques, _references(link, entity, dialect))
     _check(shape)
     return shape
 
@@ -198,6 +210,8 @@ def _check(shape: Shape) -> None:
     declared = version.declared.lower()
     if len(shape.key) > KEY_COLUMNS_MAX:
         raise _invalid(entity, f"its key has {len(shape.key)} columns, and only {KEY_COLUMNS_MAX} are possible")
+    if any(shape.column(name).kind is Kind.JSON for name in shape.key):
+        raise _invalid(entity, "JSON cannot identify a row")
     if entity.version in shape.key:
         raise _invalid(entity, f"the version {entity.version!r} is a column of the key")
     if shape.is_hash and not ("char" in declared or "text" in declared or "clob" in declared):
@@ -252,6 +266,15 @@ def _sqlite_uniques(link: Link, entity: Entity, key: tuple[str, ...]) -> tuple[t
     return tuple(sorted(unique for unique in uniques if None not in unique and set(unique) != set(key)))
 
 
+def _references(link: Link, entity: Entity, dialect: Dialect) -> frozenset[str]:
+    if dialect is Dialect.POSTGRES:
+        query = """SELECT c.relname::text FROM pg_constraint k JOIN pg_class c ON c.oid = k.confrelid
+            WHERE k.conrelid = to_regclass($1) AND k.contype = 'f'"""
+        return frozenset(name.lower() for (name,) in link.rows(query, (quoted(entity.table),)))
+    query = 'SELECT "table" FROM pragma_foreign_key_list(?1)'
+    return frozenset(name.lower() for (name,) in link.rows(query, (entity.table,)))
+
+
 def _sqlite_kind(declared: str) -> Kind:
     name = declared.upper()
     if "BOOL" in name:
@@ -266,8 +289,8 @@ def _sqlite_kind(declared: str) -> Kind:
 def _postgres(link: Link, entity: Entity) -> tuple[list[Column], tuple[str, ...]]:
     found = link.rows(_POSTGRES_COLUMNS, (quoted(entity.table),))
     columns = [
-        Column(name, declared, _postgres_kind(declared), is_generated, default, required, is_identity)
-        for name, declared, is_generated, _, default, required, is_identity in found
+        Column(name, declared, _postgres_kind(declared, is_json), is_generated, default, required, is_identity)
+        for name, declared, is_generated, _, default, required, is_identity, is_json in found
     ]
     return columns, tuple(row[0] for row in sorted(found, key=lambda row: row[3]) if row[3])
 
@@ -279,7 +302,9 @@ def _schemas(link: Link, entity: Entity) -> tuple[str, str]:
     return own_schema or "public", table_schema or ""
 
 
-def _postgres_kind(declared: str) -> Kind:
+def _postgres_kind(declared: str, is_json: bool) -> Kind:
+    if is_json:
+        return Kind.JSON
     name = declared.partition("(")[0]
     if name in ("smallint", "integer", "bigint", "text", "character varying"):
         return Kind.PLAIN

@@ -76,7 +76,8 @@ def backfill(shape: Shape) -> list[str]:
             WHERE NOT EXISTS (SELECT 1 FROM {shape.stamp} AS s WHERE {same})""",
     ]
     if not shape.is_hash:
-        statements.insert(0, f"UPDATE {shape.table} SET {shape.version} = {NOW} WHERE {shape.version} IS NULL")
+        no_time = f"typeof({shape.version}) <> 'integer' OR {shape.version} NOT BETWEEN 0 AND {TIME_MAX - 1}"
+        statements.insert(0, f"UPDATE {shape.table} SET {shape.version} = {NOW} WHERE {no_time}")
     return statements
 
 

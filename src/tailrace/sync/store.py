@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
-from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, trackers
+from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, trackers, waiting
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
@@ -17,8 +17,11 @@ from tailrace.sync.ids import KeyMaker
 from tailrace.sync.incoming import Reception
 from tailrace.sync.names import mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
+from tailrace.sync.order import ordered
 from tailrace.sync.quarantine import Quarantined
+from tailrace.sync.retry import Retry
 from tailrace.sync.shape import Shape
+from tailrace.sync.waiting import Waiting
 
 __all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "SyncStatus", "SyncStore"]
 
@@ -58,7 +61,9 @@ class SyncStore:
         found = database.read(lambda link: install.check_installed(link, entities, dialect))
         self.shapes: Mapping[int, Shape] = {shape.table_id: shape for shape in found}
         self._watched = changes.watched(found)
+        self._order = [shape.table_id for shape in ordered(found)]
         self._ignored: dict[int, frozenset[str]] = {}
+        self._retry = Retry()
         query = "SELECT nodeId, secret, keyNode FROM DoorSelf"
         self.node_id, self.secret, self.key_node = database.read(lambda link: link.rows(query))[0]
         keep_secret(self.secret)
@@ -149,6 +154,8 @@ class SyncStore:
         while self.database.read(lambda link: changes.has_changes(link, shapes)):
             found = True
             self.database.write(lambda link: changes.process(link, shapes), must_last=False)
+        if self._retry.is_due(has_changed=found):
+            found |= self._retry.did(self._take_waiting)
         return found
 
     def nodes_with_pending(self) -> dict[int, list[int]]:
@@ -172,7 +179,7 @@ class SyncStore:
         return self.database.read(ask)
 
     def by_batch(self) -> list[Shape]:
-        return sorted(self.shapes.values(), key=lambda shape: (shape.entity.batch, shape.table_id))
+        return [self.shapes[table_id] for table_id in self._order]
 
     def is_empty(self, table_id: int) -> bool:
         """Whether a table has never had a row, so that it can hold none that somebody else has."""
@@ -209,20 +216,68 @@ class SyncStore:
 
     def receive(self, table_id: int, sender: int, batch: RowBatch) -> Receipt:
         """Take rows of a node."""
-        shape = self.shape(table_id)
         self._check_other(sender)
-        refusals, is_watched = self.database.refusals, table_id in self._watched
         unknown = batch.unknown - self._ignored.get(table_id, frozenset())
 
         def take(link: Link) -> Receipt:
+            reception = self._reception(link, table_id, sender)
             if unknown:
-                growth.note(link, shape, unknown)
-            return receiving.receive(Reception(link, shape, sender, self.node_id, refusals, is_watched), batch)
+                growth.note(link, reception.shape, unknown)
+            return receiving.receive(reception, batch)
 
-        receipt = self.database.write(take)
+        self._retry.came()
+        try:
+            receipt = self.database.write(take)
+        except TailraceError as error:
+            if not self.database.is_about_others(error.__cause__):
+                raise
+            return self._receive_in_parts(table_id, sender, batch, str(error.__cause__))
         if unknown:
             self._ignored[table_id] = batch.unknown | self._ignored.get(table_id, frozenset())
         return receipt
+
+    def _receive_in_parts(self, table_id: int, sender: int, batch: RowBatch, why: str) -> Receipt:
+        """Foreign keys may be looked at only when a transaction ends. Rows that fail there are found by halving."""
+        if len(batch) == 1:
+            return self.database.write(
+                lambda link: receiving.set_aside(self._reception(link, table_id, sender), batch, why)
+            )
+        half = len(batch) // 2
+        receipt = Receipt()
+        for rows in (batch.rows[:half], batch.rows[half:]):
+            part = self.receive(table_id, sender, replace(batch, rows=rows))
+            receipt.refused.extend(part.refused)
+            receipt.older.extend(part.older)
+        return receipt
+
+    def _reception(self, link: Link, table_id: int, sender: int) -> Reception:
+        database = self.database
+        shape, is_watched = self.shape(table_id), table_id in self._watched
+        return Reception(link, shape, sender, self.node_id, database.refusals, database.is_about_others, is_watched)
+
+    def _take_waiting(self) -> tuple[int, int]:
+        """Try rows again that wait for others; how many waited before, and how many do now."""
+        before = self.database.read(lambda link: waiting.found(link, self._order))
+        for each in before:
+            self._take_again(each)
+        after = self.database.read(lambda link: waiting.found(link, self._order)) if before else []
+        return sum(len(each.ids) for each in before), sum(len(each.ids) for each in after)
+
+    def _take_again(self, rows: Waiting) -> None:
+        def again(link: Link) -> None:
+            waiting.remove(link, rows)
+            for batch in rows.batches(self.shape(rows.table_id)):
+                receiving.receive(self._reception(link, rows.table_id, rows.sender), batch)
+
+        try:
+            self.database.write(again)
+        except TailraceError as error:
+            is_about_others = self.database.is_about_others(error.__cause__)
+            if error.code == "sync.unreachable" and not is_about_others:
+                raise
+            if is_about_others and len(rows.ids) > 1:  # foreign keys that are looked at when a transaction ends
+                for half in rows.halves():
+                    self._take_again(half)
 
     # For people.
 

@@ -1,8 +1,8 @@
 """SQL that people write about who gets what, made fit for one database.
 
 `:nodeId` and `:newNodeId` are numbers. `/*psql … */` and `/*psql- … -*/` count for PostgreSQL only, what stands between
-`--notpsql` and `--endnotpsql` for SQLite only, and `REPLACE INTO` is an `INSERT INTO` in PostgreSQL that leaves alone
-what is there, unless it says otherwise itself.
+`--notpsql` and `--endnotpsql` for SQLite only, and `REPLACE INTO` is an `INSERT INTO` in PostgreSQL. Both leave alone
+what is there, unless they say otherwise themselves: that a row and a node are found twice is nothing unusual.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tailrace.sync.names import Dialect
 _FOR_POSTGRES: Final = re.compile(r"/\*psql-?(?P<text>.*?)-?\*/", re.DOTALL | re.IGNORECASE)
 _FOR_SQLITE: Final = re.compile(r"--notpsql(?P<text>.*?)--endnotpsql", re.DOTALL | re.IGNORECASE)
 _REPLACE: Final = re.compile(r"\b(?:REPLACE|INSERT\s+OR\s+REPLACE)\s+INTO\b", re.IGNORECASE)
+_INSERT: Final = re.compile(r"\bINSERT\s+INTO\b", re.IGNORECASE)
 _NODE: Final = re.compile(r"(?<![:\w]):(?:nodeId|newNodeId)\b")
 _CONFLICT: Final = re.compile(r"\bON\s+CONFLICT\b(?P<elided>\s*\(\.\.\.\)\s*DO\s+UPDATE)?", re.IGNORECASE)
 _FROM: Final = re.compile(r"\b(?:FROM|WHERE|VALUES)\b", re.IGNORECASE)
@@ -25,12 +26,11 @@ def fitted(text: str, dialect: Dialect) -> str:
     """The statement as one dialect reads it."""
     if dialect is Dialect.POSTGRES:
         text = _FOR_SQLITE.sub("", _FOR_POSTGRES.sub(r"\g<text>", text))
-        text, replaces = _REPLACE.subn("INSERT INTO", text)
-        text = _END.sub("", text)
+        text = _END.sub("", _REPLACE.sub("INSERT INTO", text))
         conflict = _CONFLICT.search(text)
         if conflict is not None and conflict["elided"]:
             text = f"{text[: conflict.start()]}ON CONFLICT DO NOTHING{text[conflict.end() :]}"
-        elif replaces and conflict is None:
+        elif conflict is None and _INSERT.search(text):
             text += "\nON CONFLICT DO NOTHING"
     else:
         text = _FOR_POSTGRES.sub("", _FOR_SQLITE.sub(r"\g<text>", text))

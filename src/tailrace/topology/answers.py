@@ -28,6 +28,8 @@ class Reason(StrEnum):
     """The node would replicate from itself."""
     NOT_A_SOURCE = "not_a_source"
     """That node is unknown, or may not be replicated from now."""
+    STOPPED = "stopped"
+    """An operator wants the node that asks not to replicate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,17 +37,17 @@ class Choice:
         return self._pick(chain(self._tree.crowded, self._tree.full))
 
     def refusal(self) -> Refusal:
-        """Why nobody was found."""
+        """Why nobody was found. Who would do and has no slot now is worth waiting for."""
         log = f"log {self._database}"
-        if Reason.NO_OVERLAP in self._passed:
-            return self._refused(Reason.NO_OVERLAP, f"no node with a free slot has {log} from that position on")
-        if Reason.GENERATION in self._passed:
-            return self._refused(Reason.GENERATION, f"every node with a free slot has {log} of an earlier generation")
-        if self._tree.crowded:
+        if self._would_do(self._tree.crowded):
             what = f"every node of {log} with a free slot has {self._tree.pending_max} or more Pending replicas"
             return self._refused(Reason.PENDING, what)
-        if self._tree.full:
-            return self._refused(Reason.FULL, f"every node of {log} has {self._tree.fanout} or more replicas")
+        if self._would_do(self._tree.full):
+            return self._refused(Reason.FULL, f"every node that has {log} so far has {self._tree.fanout} replicas")
+        if Reason.NO_OVERLAP in self._passed:
+            return self._refused(Reason.NO_OVERLAP, f"no node has {log} from that position on")
+        if Reason.GENERATION in self._passed:
+            return self._refused(Reason.GENERATION, f"every node has {log} of an earlier generation")
         if Reason.CYCLE in self._passed:
             return self._refused(Reason.CYCLE, f"every node of {log} with a free slot gets it from the one that asks")
         return self._refused(Reason.NO_SOURCE, f"no live source of {log} is known")
@@ -63,6 +63,14 @@ class Choice:
             if len(found) == self._limits.candidates_max:
                 break
         return found
+
+    def _would_do(self, nodes: Iterable[Member]) -> bool:
+        for node in nodes:
+            reason = self._objection(node)
+            if reason is None:
+                return True
+            self._passed.add(reason)
+        return False
 
     def _objection(self, node: Member) -> Reason | None:
         if self.is_barred(node):

@@ -19,6 +19,7 @@ from tailrace.log.consumers import Consumers
 from tailrace.log.cutting import set_aside
 from tailrace.log.disk import Disk, disk_errors
 from tailrace.log.head import HeadWriter
+from tailrace.log.published import Published
 from tailrace.log.repair import find_damage
 from tailrace.log.segment import Located, list_segments
 from tailrace.log.standing import Standing, keep_standing, new_edition, standing_of
@@ -82,7 +83,7 @@ class CopiedLog(CommitLog):
             self._active = self._recover(self._disk, self.directory, self.report)
             self._head = HeadWriter(self._disk, self.directory)
             self._durable = self._active.end
-            self._known_batches = None
+            self._published = Published(self.directory)
             self._publish(self._active.end, durably=True)
             self.report.taken_back += Consumers(self.directory, disk=self._disk).take_back(self._active.next_offset)
         return aside

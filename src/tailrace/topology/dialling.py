@@ -25,6 +25,26 @@ from tailrace.topology.tunnel import join_ends
 PEER: Final = "reverse"
 
 
+class _Link:
+    """Whom one thread dials, as long as that is wanted."""
+
+    def __init__(self) -> None:
+        self.is_over = threading.Event()
+        self._connection: socket.socket | None = None
+
+    def hold(self, connection: socket.socket) -> None:
+        """The connection that ends with the link."""
+        self._connection = connection
+        if self.is_over.is_set():
+            self.end()
+
+    def end(self) -> None:
+        self.is_over.set()
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+
+
 class Dialling:
     """`with Dialling(…)`: replicas are dialled until the end of the block."""
 
@@ -47,7 +67,7 @@ class Dialling:
         self._knobs = knobs
         self._trace = knobs.tracing("revsql_debug", report)
         self._stopping = threading.Event()
-        self._links: dict[Site, threading.Event] = {}
+        self._links: dict[Site, _Link] = {}
         location = f"{'grpc+tls' if tls else 'grpc'}://127.0.0.1:0"
         guest = TracedGuest(LogGuest(pulling), knobs.tracing("revsql_cdb2_debug", report))
         self._server = GuestServer([guest], location=location, tokens={PEER: secret}, **tls)
@@ -68,19 +88,18 @@ class Dialling:
                 wanted = set(self._hosts())
                 self._trace(f"{len(wanted)} replicas wait to be dialled")
                 for site in self._links.keys() - wanted:
-                    self._links.pop(site).set()
+                    self._links.pop(site).end()
                 for site in wanted - self._links.keys():
-                    is_over = self._links[site] = threading.Event()
-                    link = threading.Thread(target=self._keep, args=(site, is_over), name="tailrace-link", daemon=True)
-                    link.start()
+                    link = self._links[site] = _Link()
+                    threading.Thread(target=self._keep, args=(site, link), name="tailrace-link", daemon=True).start()
             self._knobs.pause("revsql_host_refresh_freq_sec", self._stopping)
 
-    def _keep(self, replica: Site, is_over: threading.Event) -> None:
+    def _keep(self, replica: Site, link: _Link) -> None:
         """Dial one replica again and again."""
         told = ""
-        while not self._stopping.is_set() and not is_over.is_set():
+        while not self._stopping.is_set() and not link.is_over.is_set():
             try:
-                self._dial(replica)
+                self._dial(replica, link)
                 self._trace(f"the connection to {replica.host} has ended")
                 told = ""
             except (TailraceError, OSError) as error:
@@ -90,7 +109,7 @@ class Dialling:
             chance = random.uniform(0.8, 1.2)  # noqa: S311  not all at once
             self._knobs.pause("revsql_connect_freq_sec", self._stopping, chance)
 
-    def _dial(self, replica: Site) -> None:
+    def _dial(self, replica: Site, link: _Link) -> None:
         self._trace(f"dials {replica.host}")
         host, _, port = replica.host.rpartition(":")
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=TIMEOUT_S)
@@ -103,6 +122,7 @@ class Dialling:
             inside = socket.create_connection(("127.0.0.1", self._server.port), timeout=TIMEOUT_S)
             connection.settimeout(None)
             inside.settimeout(None)
+            link.hold(connection)
             join_ends(connection, inside)
         finally:
             connection.close()

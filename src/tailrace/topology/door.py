@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class Dialled:
     source: Site
     address: str
     """Where it can be reached, once, on loopback."""
+    until_s: float
+    """Until then, by the monotonic clock."""
 
 
 class Door:
@@ -73,9 +76,12 @@ class Door:
 
     def dialled(self, timeout_s: float) -> Dialled | None:
         """The next source that dials; None when none does for so long. Only while this is asked sources are let in."""
+        ends_s = time.monotonic() + timeout_s
         self._is_wanted.set()
         try:
-            return self._found.get(timeout=timeout_s)
+            while (found := self._found.get(timeout=max(0.0, ends_s - time.monotonic()))).until_s < time.monotonic():
+                pass  # it has dialled when somebody else was taken, and was given up
+            return found
         except queue.Empty:
             return None
         finally:
@@ -124,7 +130,8 @@ class Door:
     def _hand_over(self, connection: socket.socket, source: Site) -> None:
         with socket.create_server(("127.0.0.1", 0)) as door:
             door.settimeout(TIMEOUT_S)
-            self._found.put(Dialled(source, f"127.0.0.1:{door.getsockname()[1]}"), timeout=TIMEOUT_S)
+            address = f"127.0.0.1:{door.getsockname()[1]}"
+            self._found.put(Dialled(source, address, time.monotonic() + TIMEOUT_S), timeout=TIMEOUT_S)
             accept(connection)
             inside, _ = door.accept()
         self._trace(f"{source.host} has dialled")

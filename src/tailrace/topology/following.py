@@ -18,7 +18,8 @@ from tailrace.log.identity import identity_of
 from tailrace.log.standing import standing_of
 from tailrace.message import Offset
 from tailrace.relay.applier import Source
-from tailrace.relay.flight import SILENCE, ask, options, our_errors
+from tailrace.relay.flight import ask, options, our_errors
+from tailrace.relay.heartbeat import SILENCE
 from tailrace.relay.paper import Paper
 from tailrace.relay.watchdog import Watchdog
 from tailrace.topology.copied import CopiedLog, Spot
@@ -43,6 +44,8 @@ class Arrival:
     source_offset: Offset
     behind_bytes: int
     came_bytes: int
+    age_s: float
+    """How long ago the log itself was heard of, at the top."""
 
 
 class Following:
@@ -100,7 +103,7 @@ class Following:
             elif unsynced >= _SYNC_BYTES:
                 log.sync_soon()
                 unsynced = 0
-            yield Arrival(log.durable_offset, Offset(piece.next_offset), piece.behind_bytes, len(raw))
+            yield Arrival(log.durable_offset, Offset(piece.next_offset), piece.behind_bytes, len(raw), piece.age_s)
             if is_over():
                 return
 

@@ -112,5 +112,5 @@ def _receive(connection: socket.socket) -> dict[str, Any]:
 
 
 def _refused(why: str) -> TailraceError:
-    hint = "see that both files have the same `token` for reverse connections"
+    hint = "see that both files have the same `secret`, in `dials` and in `reverse`"
     return TailraceError("topology.handshake", f"a reverse connection was refused: {why}", hint=hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tailrace.limits import KIB, MIB
-from tailrace.relay.flight import SILENCE
+from tailrace.relay.heartbeat import SILENCE
 
 PIECE_BYTES_MIN: Final = 128 * KIB
 PIECE_BYTES_FIRST: Final = MIB

@@ -92,6 +92,8 @@ class Placement:
             if other.database == site.database and (doubted := self.members.get(other)) is not None:
                 tree.set_doubtful(doubted, is_doubtful=True)
         known = self.members.get(site)
+        if known is not None and known.is_stopped:
+            return self._stopped(site)
         member = known or Member(site)
         before = member.parent, member.holds_slot, member.reserved, member.reserved_until, member.is_source
         tree.detach(member)  # so nobody below it has a tier, and none of them is offered
@@ -121,6 +123,8 @@ class Placement:
         if site == source_site or self.is_below(source_site, site):
             return self._refusal(Reason.CYCLE, f"{source_site} replicates from {site} itself")
         member = self.members.get(site)
+        if member is not None and member.is_stopped:
+            return self._stopped(site)
         is_there = member is not None and member.parent is source and member.holds_slot
         if source is None or not (is_there or source.state is State.ACTIVE):
             return self._refusal(Reason.NOT_A_SOURCE, f"{source_site} may not be replicated from now")
@@ -163,7 +167,8 @@ class Placement:
         return Answer(is_known=True, is_stopped=member.is_stopped)
 
     def reset(self, site: Site, state: State, now: float) -> None:
-        """Cut a node off: Active makes it a source, Inactive makes it nobody's source."""
+        """Cut a node off: Active makes it a source, Inactive makes it nobody's source. The lease of a source begins
+        when it is heard of itself: one that an operator names need not keep alive."""
         self.expire(now)
         if state is State.PENDING:
             raise TailraceError("input.invalid", "a node is not reset to Pending", hint="let it register")
@@ -174,7 +179,7 @@ class Placement:
         tree = self.tree(site.database)
         tree.detach(member)
         tree.release(member)
-        member.seen = now
+        member.seen = None if state is State.ACTIVE else now
         if state is State.ACTIVE:
             tree.set_source(member, is_source=True)
         tree.set_state(member, state)
@@ -255,6 +260,9 @@ class Placement:
 
     def _refusal(self, reason: Reason, what: str) -> Refusal:
         return Refusal(reason, what, self._limits.retry_s)
+
+    def _stopped(self, site: Site) -> Refusal:
+        return self._refusal(Reason.STOPPED, f"{site} is stopped, by an operator")
 
     def _restore(
         self, tree: Tree, member: Member, before: tuple[Member | None, bool, Member | None, float, bool]

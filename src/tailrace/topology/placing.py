@@ -7,6 +7,7 @@ offered last, and then those at the top.
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ from tailrace.topology.site import Site
 
 _LACKING: Final = (Reason.NO_OVERLAP, Reason.GENERATION)
 """Refusals that mean that nobody has what is needed next."""
+_LATER: Final = 1.2
+"""Who was refused asks again after the time that was said, or so much later: not all at once."""
 
 
 class Placing:
@@ -65,6 +68,8 @@ class Placing:
         """When the registry last confirmed that."""
         self._placed_s = math.inf
         """When the registry last chose its place; a replica that was dialled has no other one."""
+        self._refused_until_s = -math.inf
+        """Before that the registry wants not to be asked again."""
 
     def sources(self) -> Sequence[Source]:
         """Whom to follow now, the best first."""
@@ -72,16 +77,20 @@ class Placing:
         if wanted is not None:
             self._placed_s = self._clock()
             return [self._source(wanted)]
+        if self._clock() < self._refused_until_s:
+            return []
         try:
             answer = self._client.register_replicant(
                 self._site, self._report(), sources=list(self._top), unreachable=self._unreachable
             )
         except TailraceError as error:
             self._say(f"the registry does not answer: {error}")
-            return [self._source(site) for site in self._offered or self._top]
+            return [self._source(site) for site in dict.fromkeys([*self._offered, *self._top])]
         self._unreachable.clear()
         if answer.refusal is not None:
             self._say(f"the registry has no source: {answer.refusal.what} ({answer.refusal.reason})")
+            wait_s = answer.refusal.retry_after_s * random.uniform(1.0, _LATER)  # noqa: S311
+            self._refused_until_s = self._clock() + wait_s
             return [self._source(site) for site in self._top] if answer.refusal.reason in _LACKING else []
         self._placed_s = self._clock()
         self._offered = [candidate.site for candidate in answer.candidates]

@@ -8,9 +8,10 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -25,11 +26,11 @@ from tailrace.log.standing import standing_of
 from tailrace.log.view import LogView
 from tailrace.log.watch import Watch
 from tailrace.message import Offset
-from tailrace.relay.flight import SILENCE
+from tailrace.relay.heartbeat import SILENCE
 from tailrace.relay.holds import REPLICA, Holds
 from tailrace.topology.copied import is_begun
 from tailrace.topology.pace import Pace
-from tailrace.topology.request import Extent, Keep, Leave, Match, Matched, Piece, Pull
+from tailrace.topology.request import HOPS_MAX, Extent, Keep, Leave, Match, Matched, Piece, Pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,13 @@ class Pulling:
         """When copies were last heard of that pull now and then."""
         self._heard_s: dict[str, float] = {}
         """When each copy last asked for something."""
-        self._run: Final = secrets.token_hex(8)
+        self._connections = count()
+        self.run: Final = secrets.token_hex(8)
+        """Tells this server from all others."""
+        self.above: Callable[[], Sequence[str]] = tuple
+        """Where the log comes from, if it is a copy: its source, the source of that one, and so on."""
+        self.age_s: Callable[[], float] = lambda: 0.0
+        """How long ago the log itself was heard of, if this is a copy."""
         self.sent_bytes = 0
 
     @property
@@ -100,6 +107,7 @@ class Pulling:
             position=head.durable,
             next_offset=head.next_offset,
             edition=self._edition(),
+            above=[self.run, *self.above()][:HOPS_MAX],
         )
 
     def match(self, request: Match) -> Matched:
@@ -109,9 +117,10 @@ class Pulling:
     def keep(self, request: Keep) -> None:
         """Hold the log for a copy that needs what comes from an offset on. The message before is held, too: by it the
         copy is matched. Only forward: what was let go may be gone. Whoever would not be served is not held for."""
-        self._check_room(request.name)
         name = REPLICA + request.name
-        self._hear(request.name)
+        with self._turn:
+            self._check_room(request.name)
+            self._heard_s[request.name] = self._clock()
         begin = max(0, request.offset - 1)
         is_known = name in self._consumers.names()
         found = self._consumers.get(name) if is_known else None
@@ -133,7 +142,7 @@ class Pulling:
         with self._turn:
             self._heard_s.pop(request.name, None)
 
-    def pull(self, request: Pull, is_over: Callable[[], bool]) -> Iterator[Bytes]:
+    def pull(self, request: Pull, is_over: Callable[[], bool]) -> Generator[Bytes]:
         """The bytes from a place on; whoever asks again under the same name takes over."""
         if request.log != identity_of(self._directory):
             what = "the copy is of another log"
@@ -148,22 +157,18 @@ class Pulling:
                     self._left_s[request.name] = time.monotonic()
 
     def _check_room(self, name: str) -> None:
-        with self._turn:
-            others = len(self._present() - {name})
+        """In the caller's turn."""
+        others = len(self._present() - {name})
         if others >= self._fanout():
             what = f"{others} others copy this log already, as many as it serves"
             raise TailraceError("topology.full", what, hint="copy one of the copies")
 
     def _enter(self, name: str) -> int:
-        self._check_room(name)
         with self._turn:
+            self._check_room(name)
             self._heard_s[name] = self._clock()
-            self._pulling[name] = self._pulling.get(name, 0) + 1
+            self._pulling[name] = next(self._connections)
             return self._pulling[name]
-
-    def _hear(self, name: str) -> None:
-        with self._turn:
-            self._heard_s[name] = self._clock()
 
     def _present(self) -> set[str]:
         since_s = time.monotonic() - SILENCE * self._beat_s
@@ -214,7 +219,7 @@ class Pulling:
 
     def _edition(self) -> str:
         """A server that begins anew may serve what somebody has put there meanwhile."""
-        return self._run + standing_of(self._directory).edition
+        return self.run + standing_of(self._directory).edition
 
     def _check_edition(self, request: Pull) -> None:
         """After bytes were read, before they are given away: a cut is told before anything is written in its place."""
@@ -229,7 +234,12 @@ class Pulling:
             later = (each for each in list_segments(self._directory) if base < each < head.base)
             behind += sum(self._size(each) for each in later) + head.durable
         return Piece(
-            base=base, position=position, next_offset=head.next_offset, behind_bytes=behind, generation=generation
+            base=base,
+            position=position,
+            next_offset=head.next_offset,
+            behind_bytes=behind,
+            generation=generation,
+            age_s=self.age_s(),
         )
 
     def _size(self, base: int) -> int:

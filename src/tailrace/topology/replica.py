@@ -12,8 +12,8 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -82,6 +82,8 @@ class Progress:
     behind_bytes: int | None = None
     heard_s: float | None = None
     """When the source was last heard of, by the monotonic clock."""
+    top_s: float | None = None
+    """When the log itself was last heard of, through the source, by the monotonic clock."""
     copied_bytes: int = 0
     """Since the start."""
     thrown_bytes: int = 0
@@ -113,6 +115,10 @@ class Replica:
         self._is_paused = threading.Event()
         self.failure: TailraceError | None = None
         """Why it has ended by itself."""
+        self.itself = ""
+        """As whom it serves the copy."""
+        self.above: tuple[str, ...] = ()
+        """From whom the copy comes: its source, the source of that one, and so on."""
         self.trace: Callable[[str], None] = lambda _: None
         """Told more than people usually want to know."""
         self.connected: Callable[[Source], None] = lambda _: None
@@ -206,13 +212,15 @@ class Replica:
         self._report("everything is copied anew")
         with self.cutting(Offset(0)):
             shutil.rmtree(self.directory)
+            self._tell(next_offset=Offset(0), source_offset=None, behind_bytes=None)
         self._misses = 0
 
     def _follow(self, source: Source) -> None:
         settings = self.settings
         self._tell(state=State.CONNECT, source=source.name, error=None)
-        with Following(source, self._name, beat_s=settings.beat_s) as following:
+        with Following(source, self._name, beat_s=settings.beat_s) as following, self._below():
             extent = following.extent()
+            self._look_above(source, extent)
             if self._log is None:
                 if not is_begun(self.directory):
                     CopiedLog.begin(self.directory, Offset(extent.first), extent.log, Standing(extent.generation))
@@ -234,6 +242,20 @@ class Replica:
             self.trace(f"{source.name} is followed no more, at offset {log.next_offset}")
             if self._is_over():
                 following.leave()
+
+    @contextmanager
+    def _below(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self.above = ()
+
+    def _look_above(self, source: Source, extent: Extent) -> None:
+        """Two copies that follow each other would both be content, and get nothing."""
+        if self.itself in extent.above:
+            what = f"{source.name} copies this copy, or one that does"
+            raise TailraceError("topology.cycle", what, hint="it is tried again; name a source that is above both")
+        self.above = tuple(extent.above)
 
     def _meet(self, following: Following, log: CopiedLog, extent: Extent) -> None:
         """Go back to where the copy is what the source has."""
@@ -265,6 +287,7 @@ class Replica:
                 if time.monotonic() - kept_s >= self.settings.keep_s:
                     kept_s = time.monotonic()
                     following.keep(self._needed(log))
+                    self._look_above(following.source, following.extent())
             if waits and self.settings.waits:
                 return  # the source ended it
             self._wait_to_poll()
@@ -291,6 +314,7 @@ class Replica:
             source_offset=arrival.source_offset,
             behind_bytes=arrival.behind_bytes,
             heard_s=time.monotonic(),
+            top_s=time.monotonic() - arrival.age_s,
             copied_bytes=self.progress.copied_bytes + arrival.came_bytes,
         )
 

@@ -74,7 +74,7 @@ class ReplicaNode:
         self.store: ReplicaStore | None = None
         self.alarms: list[str] = []
         """What an operator should look at."""
-        self._watched_s = self._heard_s = time.monotonic()
+        self._watched_s = self._begun_s = self._stopped_s = time.monotonic()
         self._copying = Standstill("copying")
         self._applying = Standstill("applying")
 
@@ -98,6 +98,9 @@ class ReplicaNode:
                 hold=None if form.retention is None else form.retention.hold(),
             )
             self.slow = Slow(self.pulling.heard, self.knobs, self._report)
+            self.replica.itself = self.pulling.run
+            self.pulling.above = lambda: self.replica.above
+            self.pulling.age_s = self._age_s
             self.replica.floor = self._floor
             self.replica.cutting = self._cutting
             self._server = self._serve(form, opening)
@@ -137,6 +140,7 @@ class ReplicaNode:
             "source_offset": progress.source_offset,
             "behind_bytes": progress.behind_bytes,
             "heard_s": None if heard_s is None else time.monotonic() - heard_s,
+            "top_s": None if progress.top_s is None else time.monotonic() - progress.top_s,
             "copied_bytes": progress.copied_bytes,
             "thrown_bytes": progress.thrown_bytes,
             "sent_bytes": self.pulling.sent_bytes,
@@ -317,22 +321,26 @@ class ReplicaNode:
         self._copying.note(progress.next_offset, progress.source_offset or 0)
         if self.store is not None and self.store.applied is not None:
             self._applying.note(self.store.applied, self.store.allowed)
-        if progress.heard_s is not None:
-            self._heard_s = max(self._heard_s, progress.heard_s)
         if progress.state is State.STOPPED:
-            self._heard_s = time.monotonic()
+            self._stopped_s = time.monotonic()
         if time.monotonic() - self._watched_s < self.knobs.seconds("physrep_hung_replicant_check_freq_sec"):
             return
         self._watched_s = time.monotonic()
         hung_s = self.knobs.seconds("physrep_hung_replicant_threshold")
         found = [self._copying.alarm(hung_s), self._applying.alarm(hung_s)]
-        if time.monotonic() - self._heard_s > hung_s:
-            found.append(f"no source was heard of for more than {hung_s:g} s")
+        if min(self._age_s(), time.monotonic() - self._stopped_s) > hung_s:
+            silent_s = time.monotonic() - (progress.heard_s or self._begun_s)
+            who = "no source was" if silent_s > hung_s else "its source hears nothing from above: the top was not"
+            found.append(f"{who} heard of for more than {hung_s:g} s")
         alarms = [each for each in found if each is not None]
         for each in alarms:
             if each not in self.alarms:
                 self._report(f"alarm: {each}")
         self.alarms = alarms
+
+    def _age_s(self) -> float:
+        """How long ago the log itself was heard of, or this began."""
+        return time.monotonic() - (self.replica.progress.top_s or self._begun_s)
 
     def _tell_once(self, text: str) -> None:
         if text != self._told:

@@ -17,6 +17,9 @@ LogId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Number = Annotated[int, Field(ge=0, le=U64_MAX)]
 Edition = Annotated[str, Field(pattern=r"^[0-9a-f]{16,64}$")]
 """Another one as soon as bytes that were given away may have been replaced."""
+HOPS_MAX: Final = 1000
+Server = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+"""Another one whenever somebody begins to serve a log."""
 CopyName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
 """Under which a source keeps its log for a copy."""
 
@@ -43,6 +46,8 @@ class Extent(Paper):
     """The bytes of the newest segment."""
     next_offset: Number
     edition: Edition
+    above: Annotated[list[Server], Field(max_length=HOPS_MAX)] = Field(default_factory=list)
+    """Who serves it, from whom that one copies it, and so on up: nobody copies what it serves itself."""
 
 
 class Place(Paper):
@@ -101,3 +106,5 @@ class Piece(Paper):
     behind_bytes: Number
     """How much comes after these."""
     generation: Number
+    age_s: Annotated[float, Field(ge=0)] = 0.0
+    """How long ago the log itself was heard of, at the top of all its copies."""

@@ -7,6 +7,7 @@ in `Host` that is not ours is refused, and what changes something must come from
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 import threading
 import time
@@ -16,9 +17,10 @@ from typing import Final
 
 from starlette.requests import Request
 
-COOKIE: Final = "tailrace_session"
+_COOKIE: Final = "tailrace_session"
 SESSION_S: Final = 12 * 3600.0
 SESSIONS_MAX: Final = 100
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?")
 _TRIES_MAX: Final = 10
 _TRIES_S: Final = 60.0
 _ADDRESSES_MAX: Final = 1000
@@ -46,7 +48,9 @@ class Access:
 
     def is_our_host(self, request: Request) -> bool:
         """Whether the request was meant for us, whatever address its name had just then."""
-        return _host_of(request.headers.get("host", "")) in self._hosts
+        said = request.headers.getlist("host")
+        found = _HOST.fullmatch(said[0].lower()) if len(said) == 1 else None
+        return found is not None and (found[1] or found[2]) in self._hosts
 
     def is_from_ourselves(self, request: Request) -> bool:
         """Whether a page of ours sent it, or a program that is no browser."""
@@ -55,13 +59,12 @@ class Access:
 
     def is_let_in(self, request: Request) -> bool:
         """By a session, or by the token as a bearer's."""
-        kind, _, said = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            return self._is_token(said, request)
+        if is_program(request):
+            return self._is_token(request.headers["authorization"].partition(" ")[2], request)
         return self.session(request) is not None
 
     def session(self, request: Request) -> Session | None:
-        found = self._sessions.get(request.cookies.get(COOKIE, ""))
+        found = self._sessions.get(request.cookies.get(cookie_of(request), ""))
         return found if found is not None and found.until_s > time.monotonic() else None
 
     def is_form(self, request: Request, said: str) -> bool:
@@ -89,7 +92,7 @@ class Access:
 
     def end(self, request: Request) -> None:
         with self._lock:
-            self._sessions.pop(request.cookies.get(COOKIE, ""), None)
+            self._sessions.pop(request.cookies.get(cookie_of(request), ""), None)
 
     def _is_token(self, said: str, request: Request) -> bool:
         is_right = hmac.compare_digest(self._token, said.encode())
@@ -110,8 +113,12 @@ def _address_of(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
-def _host_of(said: str) -> str:
-    """Without the port."""
-    if said.startswith("["):
-        return said.partition("]")[0].removeprefix("[").lower()
-    return said.partition(":")[0].lower()
+def is_program(request: Request) -> bool:
+    """Whether it says a token itself, which no browser does for a page of somebody else."""
+    return request.headers.get("authorization", "").partition(" ")[0].lower() == "bearer"
+
+
+def cookie_of(request: Request) -> str:
+    """Cookies are of a host with all its ports: each page on a machine has its own."""
+    found = _HOST.fullmatch(request.headers.get("host", "").lower())
+    return f"{_COOKIE}_{found[3]}" if found is not None and found[3] else _COOKIE

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any, Final
+from urllib.parse import parse_qsl, quote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.cli.report import report_object
 from tailrace.errors import Exit, TailraceError
+from tailrace.limits import WEB_FORM_S
 from tailrace.log import audit
 from tailrace.log.consumers import Consumers
 from tailrace.log.operator import Operator
 from tailrace.observe.metrics import CONTENT_TYPE, exposition
 from tailrace.observe.model import Kind, Part
+from tailrace.serving.events import EventStream
 from tailrace.web import pages
-from tailrace.web.access import COOKIE, SESSION_S, Access
-from tailrace.web.browsing import Found, Wanted, browse, message_at, told
-from tailrace.web.live import Live
+from tailrace.web.access import SESSION_S, Access, cookie_of, is_program
+from tailrace.web.browsing import Found, Wanted, browse, message_at, offset_of, told
+from tailrace.web.html import Markup
+from tailrace.web.live import Listener, Live
 
 FORM_BYTES_MAX: Final = 16 << 10
 BEAT_S: Final = 10.0
@@ -42,7 +51,7 @@ _HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-Handler = Callable[[Request], Awaitable[Response]]
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +62,8 @@ class Panel:
     access: Access
     log: str | None
     """The log's directory, for the browser; None: there is none."""
-    retry: Callable[[str, str], None] | None = None
-    """Let a writer go on, given its name and a reason; None where there are no writers."""
+    retry: Callable[[str, str, str], None] | None = None
+    """Let a writer go on, given its name, a reason and who asks; None where there are no writers."""
     is_encrypted: bool = False
 
 
@@ -64,7 +73,7 @@ def application(panel: Panel) -> Starlette:
     routes = [
         Route("/", shown.now),
         Route("/log", shown.log),
-        Route("/log/{offset:int}", shown.message),
+        Route("/log/{offset}", shown.message),
         Route("/audit", shown.audit),
         Route("/stuck/{writer}", shown.stuck),
         Route("/stuck/{writer}/{action}", shown.act, methods=["POST"]),
@@ -73,7 +82,7 @@ def application(panel: Panel) -> Starlette:
         Route("/leave", shown.leave, methods=["POST"]),
         Route("/api/overview", shown.api_overview),
         Route("/api/log", shown.api_log),
-        Route("/api/log/{offset:int}", shown.api_message),
+        Route("/api/log/{offset}", shown.api_message),
         Route("/api/audit", shown.api_audit),
         Route("/metrics", shown.metrics),
         Route("/healthz", shown.health),
@@ -81,7 +90,9 @@ def application(panel: Panel) -> Starlette:
         Route("/static/{name}", shown.static),
     ]
     guards = [Middleware(_Guard, access=panel.access)]
-    return Starlette(routes=routes, middleware=guards, exception_handlers={TailraceError: _failed})
+    return Starlette(
+        routes=routes, middleware=guards, exception_handlers={TailraceError: _failed, HTTPException: _no_page}
+    )
 
 
 class _Guard:
@@ -96,7 +107,11 @@ class _Guard:
             await self._app(scope, receive, send)
             return
 
+        is_begun = False
+
         async def send_guarded(message: Any) -> None:
+            nonlocal is_begun
+            is_begun = True
             if message["type"] == "http.response.start":
                 names = {name for name, _ in message["headers"]}
                 more = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
@@ -104,19 +119,26 @@ class _Guard:
             await send(message)
 
         refusal = self._refusal(Request(scope))
-        await (refusal or self._app)(scope, receive, send_guarded)
+        try:
+            await (refusal or self._app)(scope, receive, send_guarded)
+        except Exception:  # the caller is told nothing of it, and the page goes on
+            _LOGGER.exception("%s %s failed", scope["method"], scope["path"])
+            if not is_begun:
+                what = "that failed in a way that nobody thought of"
+                error = TailraceError("web.failed", what, hint="look into the log of the process, and report it")
+                await _told_failure(Request(scope), error)(scope, receive, send_guarded)
 
     def _refusal(self, request: Request) -> Response | None:
         if not self._access.is_our_host(request):
             return _error(400, "web.bad_host", "this page is not served under that name")
         if request.method not in ("GET", "HEAD") and not self._access.is_from_ourselves(request):
             return _error(403, "web.bad_origin", "that was sent by a page of somebody else")
-        if request.url.path in _OPEN or self._access.is_let_in(request):
+        if request.scope["path"] in _OPEN or self._access.is_let_in(request):
             return None
         if self._access.is_exhausted(request):
             return _error(429, "web.too_many_tries", "too many wrong tokens; try again in a minute")
         if _wants_html(request):
-            return HTMLResponse(pages.login_page(), 401)
+            return _html(pages.login_page(to=_way_back(request)), 401)
         return _error(401, "web.no_token", "a token is needed: Authorization: Bearer …")
 
 
@@ -125,64 +147,73 @@ class _Shown:
         self._panel = panel
 
     async def now(self, _request: Request) -> Response:
-        overview, sections = await run_in_threadpool(self._panel.live.shown)
-        return HTMLResponse(pages.now_page(overview, sections))
+        return _html(pages.now_page(await run_in_threadpool(self._panel.live.shown)))
 
     async def log(self, request: Request) -> Response:
+        said = dict(request.query_params)
         try:
-            wanted = Wanted.read(dict(request.query_params))
-            found = await run_in_threadpool(browse, self._log(), wanted)
+            found = await run_in_threadpool(browse, self._log(), Wanted.read(said))
         except TailraceError as error:
-            return HTMLResponse(pages.log_page(Wanted(), Found([], None), error), _status_of(error))
-        return HTMLResponse(pages.log_page(wanted, found))
+            return _html(pages.log_page(said, Found([], None, error)), _status_of(error))
+        return _html(pages.log_page(said, found))
 
     async def message(self, request: Request) -> Response:
-        entry = await run_in_threadpool(message_at, self._log(), request.path_params["offset"])
-        return HTMLResponse(pages.message_page(entry))
+        entry = await run_in_threadpool(message_at, self._log(), offset_of(request.path_params["offset"]))
+        return _html(pages.message_page(entry))
 
     async def audit(self, _request: Request) -> Response:
-        return HTMLResponse(pages.audit_page(await run_in_threadpool(self._trail)))
+        return _html(pages.audit_page(await run_in_threadpool(self._trail)))
 
     async def stuck(self, request: Request) -> Response:
         part = await run_in_threadpool(self._writer, request.path_params["writer"])
         session = self._panel.access.session(request)
-        return HTMLResponse(pages.stuck_page(part, session.form if session is not None else ""))
+        return _html(pages.stuck_page(part, session.form if session is not None else ""))
 
     async def act(self, request: Request) -> Response:
         """Retry or acknowledge: by a form of our own page, or by a program with the token. Both must say that they are
         sure, and why."""
         said = await _form(request)
-        is_program = request.headers.get("authorization", "") != ""
-        if not is_program and not self._panel.access.is_form(request, said.get("form", "")):
+        if not is_program(request) and not self._panel.access.is_form(request, said.get("form", "")):
             raise TailraceError("web.bad_origin", "the form is not of this session", hint="open the page again")
         if said.get("sure") != "yes" or not said.get("reason", "").strip():
             what = "nothing was done: say that you are sure, and why"
             raise TailraceError("input.invalid", what, hint="fill in the form: reason, and sure=yes")
-        await run_in_threadpool(self._do, request.path_params["writer"], request.path_params["action"], said)
-        if is_program:
-            return JSONResponse({"done": request.path_params["action"]})
+        writer, action = request.path_params["writer"], request.path_params["action"]
+        via = f"{'api' if is_program(request) else 'page'} from {request.client.host if request.client else 'nowhere'}"
+        await run_in_threadpool(self._do, writer, action, said, via)
+        if is_program(request):
+            return JSONResponse({"done": action})
         return RedirectResponse("/", 303)
 
     async def events(self, request: Request) -> Response:
-        return StreamingResponse(self._news(request), media_type="text/event-stream")
+        known = request.headers.get("last-event-id") or request.query_params.get("known", "")
+        with ExitStack() as opened:
+            listener = opened.enter_context(self._panel.live.listening())
+            return EventStream(self._news(request, listener, known), opened.pop_all())
 
     async def enter(self, request: Request) -> Response:
         access = self._panel.access
         if access.is_exhausted(request):
-            return HTMLResponse(pages.login_page("Too many wrong tokens; try again in a minute."), 429)
-        name = access.begin(request, (await _form(request)).get("token", ""))
+            return _html(pages.login_page("Too many wrong tokens; try again in a minute."), 429)
+        said = await _form(request)
+        name, to = access.begin(request, said.get("token", "")), said.get("to", "")
         if name is None:
-            return HTMLResponse(pages.login_page("That is not the token."), 401)
-        answer = RedirectResponse("/", 303)
+            return _html(pages.login_page("That is not the token.", to=to), 401)
+        answer = RedirectResponse(to if _is_our_path(to) else "/", 303)
         answer.set_cookie(
-            COOKIE, name, max_age=int(SESSION_S), httponly=True, samesite="strict", secure=self._panel.is_encrypted
+            cookie_of(request),
+            name,
+            max_age=int(SESSION_S),
+            httponly=True,
+            samesite="strict",
+            secure=self._panel.is_encrypted,
         )
         return answer
 
     async def leave(self, request: Request) -> Response:
         self._panel.access.end(request)
         answer = RedirectResponse("/", 303)
-        answer.delete_cookie(COOKIE)
+        answer.delete_cookie(cookie_of(request))
         return answer
 
     async def api_overview(self, _request: Request) -> Response:
@@ -191,10 +222,12 @@ class _Shown:
 
     async def api_log(self, request: Request) -> Response:
         found = await run_in_threadpool(browse, self._log(), Wanted.read(dict(request.query_params)))
+        if found.problem is not None:
+            raise found.problem
         return _json({"messages": [told(entry) for entry in found.entries], "next_offset": found.next_offset})
 
     async def api_message(self, request: Request) -> Response:
-        return _json(told(await run_in_threadpool(message_at, self._log(), request.path_params["offset"])))
+        return _json(told(await run_in_threadpool(message_at, self._log(), offset_of(request.path_params["offset"]))))
 
     async def api_audit(self, _request: Request) -> Response:
         return _json({"audit": await run_in_threadpool(self._trail)})
@@ -219,22 +252,16 @@ class _Shown:
         content = files("tailrace.web").joinpath("static", name).read_bytes()
         return Response(content, media_type=_STATIC[name])
 
-    async def _news(self, request: Request) -> AsyncIterator[str]:
+    async def _news(self, request: Request, listener: Listener, known: str) -> AsyncIterator[str]:
+        """For as long as whoever listens may look."""
         live = self._panel.live
-        live.opened()
-        try:
-            known, sent = 0, dict[str, str]()
-            while not live.is_stopping and not await request.is_disconnected():
-                number, found = await run_in_threadpool(live.changed, known, BEAT_S)
-                if number == known:
-                    yield ": still here\n\n"
-                    continue
-                known = number
-                news = {name: inner for name, inner in found.items() if sent.get(name) != inner}
-                sent = dict(found)
-                yield f"data: {json.dumps(news)}\n\n"
-        finally:
-            live.closed()
+        yield "retry: 3000\n\n"
+        while not live.is_stopping and self._panel.access.is_let_in(request):
+            known, changed = live.news(known)
+            if changed:
+                yield f"id: {known}\ndata: {changed}\n\n"
+            if not await listener.wait(BEAT_S):
+                yield "event: beat\ndata:\n\n"
 
     def _log(self) -> str:
         if self._panel.log is None:
@@ -242,7 +269,7 @@ class _Shown:
         return self._panel.log
 
     def _trail(self) -> list[dict[str, Any]]:
-        return list(audit.read(self._log()))[-AUDIT_LINES:][::-1]
+        return list(deque(audit.read(self._log()), AUDIT_LINES))[::-1]
 
     def _writer(self, name: str) -> Part:
         for part in self._panel.live.overview().of(Kind.WRITER):
@@ -250,7 +277,7 @@ class _Shown:
                 return part
         raise TailraceError("consumer.unknown", f"there is no writer {name}", hint="look at the page again")
 
-    def _do(self, writer: str, action: str, said: dict[str, str]) -> None:
+    def _do(self, writer: str, action: str, said: dict[str, str], via: str) -> None:
         part = self._writer(writer)
         retry = self._panel.retry
         if retry is None or action not in ("retry", "acknowledge"):
@@ -263,19 +290,21 @@ class _Shown:
             if stuck is None or not stuck.is_single or said.get("offset") != str(stuck.first):
                 what = f"writer {writer} is not stuck at message {said.get('offset')} any more"
                 raise TailraceError("offset.direction", what, hint="look at the page again")
-            Operator(Consumers(self._log())).acknowledge(writer, stuck.first, reason=reason)
-        retry(writer, reason)
+            Operator(Consumers(self._log()), via=via).acknowledge(writer, stuck.first, reason=reason)
+        retry(writer, reason, via)
 
 
 async def _form(request: Request) -> dict[str, str]:
     """A form's fields. Nothing longer than a form of ours is read."""
-    from urllib.parse import parse_qsl
-
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > FORM_BYTES_MAX:
-            raise TailraceError("web.too_large", "that is more than a form has", hint="say less")
+    try:
+        async with asyncio.timeout(WEB_FORM_S):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > FORM_BYTES_MAX:
+                    raise TailraceError("web.too_large", "that is more than a form has", hint="say less")
+    except TimeoutError:
+        raise TailraceError("web.slow", "the form took too long to come", hint="send it again") from None
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))
     except ValueError:
@@ -285,9 +314,22 @@ async def _form(request: Request) -> dict[str, str]:
 async def _failed(request: Request, error: Exception) -> Response:
     if not isinstance(error, TailraceError):
         raise error
-    if _wants_html(request) and not request.url.path.startswith("/api/"):
-        return HTMLResponse(pages.error_page(error), _status_of(error))
+    return _told_failure(request, error)
+
+
+def _told_failure(request: Request, error: TailraceError) -> Response:
+    if _wants_html(request) and not request.scope["path"].startswith("/api/"):
+        return _html(pages.error_page(error), _status_of(error))
     return JSONResponse({"error": report_object(error)}, _status_of(error))
+
+
+async def _no_page(request: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    told = TailraceError("input.invalid", "there is nothing at this address, or not with this method", hint="open /")
+    if _wants_html(request):
+        return _html(pages.error_page(told), error.status_code)
+    return JSONResponse({"error": report_object(told)}, error.status_code, error.headers)
 
 
 def _status_of(error: TailraceError) -> int:
@@ -300,12 +342,33 @@ def _status_of(error: TailraceError) -> int:
         "consumer.unknown": 404,
         "offset.direction": 409,
         "consumer.locked": 409,
+        "web.slow": 408,
+        "web.failed": 500,
+        "log.corrupt": 500,
+        "message.invalid": 500,
     }
     return special.get(error.code, 400 if error.exit_status is Exit.INPUT else 503)
 
 
 def _wants_html(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
+
+
+def _html(shown: Markup, status: int = 200) -> Response:
+    """Whatever is in a message can be sent: half a letter is shown as what it is."""
+    return Response(shown.encode("utf-8", "backslashreplace"), status, media_type="text/html")
+
+
+def _way_back(request: Request) -> str:
+    """Where somebody wanted to go who has to say the token first."""
+    query = request.scope["query_string"].decode("latin-1")
+    path = quote(request.scope["path"])
+    return "/" if request.method != "GET" else f"{path}?{query}" if query else path
+
+
+def _is_our_path(to: str) -> bool:
+    """A path here, and nothing that a browser takes for an address elsewhere."""
+    return to.startswith("/") and not to.startswith("//") and "\\" not in to and to.isprintable() and to.isascii()
 
 
 def _error(status: int, code: str, what: str) -> Response:

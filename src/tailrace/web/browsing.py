@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
 from tailrace.errors import TailraceError
@@ -21,6 +22,10 @@ LOOKED_S: Final = 2.0
 STRETCH: Final = 50_000
 """So many offsets are looked through before the time is looked at, whether anything is found in them or not."""
 SHOWN_LETTERS: Final = 10_000
+FIELDS_MAX: Final = 500
+"""So many fields of one message are shown."""
+PAGE_BYTES_MAX: Final = 8 << 20
+"""A page of messages ends with the one that makes it larger than this, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Found:
     entries: list[Entry]
     next_offset: int | None
     """Where the next page begins; None at the end of the log."""
+    problem: TailraceError | None = None
+    """What kept from looking further, such as a damaged frame."""
 
 
 def browse(directory: str, wanted: Wanted) -> Found:
@@ -72,14 +79,19 @@ def browse(directory: str, wanted: Wanted) -> Found:
     namespace = None if wanted.namespace is None else exactly(wanted.namespace)
     selection = Selection(namespace=namespace, destination=wanted.destination)
     entries: list[Entry] = []
+    room_bytes = PAGE_BYTES_MAX
     over_s = time.monotonic() + LOOKED_S
     for place in range(start, end, STRETCH):
         stretch_end = min(place + STRETCH, end)
-        for entry in reader.entries(Offset(place), Offset(stretch_end), selection):
-            if wanted.origin is None or entry.message.origin == wanted.origin:
-                entries.append(entry)
-            if len(entries) >= wanted.limit or time.monotonic() > over_s:
-                return Found(entries, entry.offset + 1 if entry.offset + 1 < end else None)
+        try:
+            for entry in reader.entries(Offset(place), Offset(stretch_end), selection):
+                if wanted.origin is None or entry.message.origin == wanted.origin:
+                    entries.append(entry)
+                    room_bytes -= _size_of(entry.message)
+                if len(entries) >= wanted.limit or room_bytes < 0 or time.monotonic() > over_s:
+                    return Found(entries, entry.offset + 1 if entry.offset + 1 < end else None)
+        except TailraceError as error:
+            return Found(entries, None, error)
         if time.monotonic() > over_s:
             return Found(entries, stretch_end if stretch_end < end else None)
     return Found(entries, None)
@@ -87,10 +99,28 @@ def browse(directory: str, wanted: Wanted) -> Found:
 
 def message_at(directory: str, offset: int) -> Entry:
     """One message. Raises `log.below_oldest`, `log.past_end`, or `input.invalid` when it was compacted away."""
-    found = next(LogReader(directory).entries(Offset(offset), Offset(offset + 1)), None)
+    reader = LogReader(directory)
+    reader.check_range(offset, max(offset, reader.oldest) + 1)
+    found = next(reader.entries(Offset(offset), Offset(offset + 1)), None)
     if found is None:
         raise _invalid(f"message {offset} was compacted away")
     return found
+
+
+def offset_of(said: str) -> int:
+    """An offset in an address. Raises `input.invalid`."""
+    found = _number({"offset": said}, "offset")
+    if found is None:
+        raise _invalid("no offset was said")
+    return found
+
+
+def moment_of(message: Message) -> str:
+    """When it was, for people; a source may say anything."""
+    try:
+        return moment(message.timestamp).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return f"{message.timestamp} µs since 1970"
 
 
 def told(entry: Entry) -> dict[str, Any]:
@@ -98,7 +128,7 @@ def told(entry: Entry) -> dict[str, Any]:
     message = entry.message
     return {
         "offset": entry.offset,
-        "at": moment(message.timestamp).isoformat(),
+        "at": moment_of(message),
         "namespace": message.namespace,
         "op": str(message.op.name).lower(),
         "origin": str(message.origin),
@@ -114,7 +144,7 @@ def differences(message: Message) -> Iterator[tuple[str, str | None, str | None]
     """By field: what it was and what it is; None where there was no such field."""
     before = message.before if isinstance(message.before, dict) else {}
     data = message.data if isinstance(message.data, dict) else {}
-    for name in {**before, **data}:
+    for name in islice({**before, **data}, FIELDS_MAX):
         yield (
             name,
             shown(before[name]) if name in before else None,
@@ -126,6 +156,21 @@ def shown(value: Any) -> str:
     """A value for people."""
     text = value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False)
     return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}… ({len(text):,} letters)"
+
+
+def _size_of(message: Message) -> int:
+    """About how large it is as JSON; what is large are texts."""
+    return sum(_size_of_value(each) for each in (message.data, message.before))
+
+
+def _size_of_value(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return sum(len(str(key)) + _size_of_value(each) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return sum(map(_size_of_value, value))
+    if isinstance(value, str):
+        return len(value)
+    return 2 * len(value) if isinstance(value, bytes) else 8
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tailrace.web.html import Markup, tag
 
@@ -22,8 +22,7 @@ def sparkline(points: Sequence[tuple[float, float]], label: str) -> Markup:
     span_s = min(_HOUR_S, max(_SPAN_MIN_S, end_s - found[0][0]))
     spots = " ".join(
         f"{WIDTH - WIDTH * (end_s - at_s) / span_s:.1f},{HEIGHT - 1 - (HEIGHT - 2) * value / top:.1f}"
-        for at_s, value in found
-        if end_s - at_s <= _HOUR_S
+        for at_s, value in _bends([point for point in found if end_s - point[0] <= _HOUR_S])
     )
     said = f"{label}: now {found[-1][1]:,.0f}, at most {top:,.0f}"
     line = tag("polyline", points=spots, fill="none", class_="line")
@@ -45,3 +44,11 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
     step = max(1, -(-len(points) // POINTS_MAX))
     found = [max(points[place : place + step], key=lambda point: point[1]) for place in range(0, len(points), step)]
     return [*found[:-1], points[-1]] if found[-1] != points[-1] else found
+
+
+def _bends(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Without those inside a level stretch: the line is the same."""
+    for place, point in enumerate(points):
+        is_end = place in (0, len(points) - 1)
+        if is_end or not points[place - 1][1] == point[1] == points[place + 1][1]:
+            yield point

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import Final
 
@@ -44,14 +45,23 @@ def join(*children: Child) -> Markup:
     return Markup("".join(map(text, children)))
 
 
-def table(caption: str, headings: list[str], rows: list[list[Child]], empty: str = "none") -> Markup:
+def table(caption: str, headings: list[str], rows: list[Markup], empty: str = "none") -> Markup:
     """A table that can be read aloud: it has a caption, and the first cell of a row is its heading."""
     if not rows:
         return tag("p", f"{caption}: {empty}", class_="none")
     head = tag("tr", *(tag("th", heading, scope="col") for heading in headings))
-    body = [tag("tr", tag("th", row[0], scope="row"), *(_cell(cell) for cell in row[1:])) for row in rows]
-    inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
+    inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *rows))
     return tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
+
+
+def row(cells: Sequence[Child]) -> Markup:
+    """One row of a table."""
+    return tag("tr", tag("th", cells[0], scope="row"), *(_cell(cell) for cell in cells[1:]))
+
+
+def tiles(*facts: tuple[str, Child]) -> Markup:
+    """Some facts side by side."""
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="tiles")
 
 
 def _cell(cell: Child) -> Markup:

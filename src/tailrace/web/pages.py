@@ -6,16 +6,26 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from tailrace.errors import TailraceError
-from tailrace.message import Entry, moment
-from tailrace.observe.model import Overview, Part
-from tailrace.web.browsing import Found, Wanted, differences, shown
-from tailrace.web.html import Child, Markup, join, table, tag
+from tailrace.message import Entry
+from tailrace.observe.model import Part
+from tailrace.web.browsing import FIELDS_MAX, Found, differences, moment_of, shown
+from tailrace.web.html import Child, Markup, join, row, table, tag
+from tailrace.web.live import Shown
 
 _SHOWN_LETTERS = 120
 
 
-def page(title: str, *body: Child, is_live: bool = False, is_in: bool = True) -> Markup:
-    """A page around something."""
+_FIELDS = {
+    "offset": "From offset",
+    "namespace": "Namespace",
+    "since": "Since (UTC)",
+    "origin": "Origin",
+    "destination": "Destination",
+}
+
+
+def page(title: str, *body: Child, at: str = "", known: str = "", is_in: bool = True) -> Markup:
+    """A page around something. One that gets news says what it knows."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -23,74 +33,68 @@ def page(title: str, *body: Child, is_live: bool = False, is_in: bool = True) ->
         tag("title", f"{title} · Tailrace"),
         tag("link", rel="stylesheet", href="/static/style.css"),
         tag("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
-        tag("script", src="/static/live.js", defer=True) if is_live else "",
+        tag("script", src="/static/live.js", defer=True) if known else "",
     )
     links = [("Now", "/"), ("Log", "/log"), ("Audit", "/audit")] if is_in else []
+    named = [tag("a", name, href=href, aria_current="page" if href == at else None) for name, href in links]
     out = tag("form", tag("button", "Leave", type="submit"), method="post", action="/leave") if is_in else ""
-    bar = tag("header", tag("nav", *(tag("a", name, href=href) for name, href in links), out, aria_label="Pages"))
+    brand = tag("span", "Tailrace", class_="brand")
+    bar = tag("header", tag("nav", brand, *named, out, aria_label="Pages"))
     skip = tag("a", "To the content", href="#main", class_="skip")
-    content = tag("main", *body, id="main", tabindex=-1)
+    content = tag("main", *body, id="main", tabindex=-1, data_known=known or None)
     return Markup("<!doctype html>" + tag("html", head, tag("body", skip, bar, content), lang="en"))
 
 
-def now_page(overview: Overview, sections: Mapping[str, Markup]) -> Markup:
+def now_page(shown: Shown) -> Markup:
     stale = tag("p", "The connection is lost; what is shown is old.", id="stale", role="alert", hidden=True)
-    body = [tag("section", inner, id=f"s-{name}") for name, inner in sections.items()]
-    return page(overview.name, stale, *body, is_live=True)
+    body = [tag("section", inner, id=f"s-{name}") for name, inner in shown.sections.items()]
+    return page(shown.overview.name, stale, *body, at="/", known=shown.known)
 
 
-def login_page(problem: str = "") -> Markup:
+def login_page(problem: str = "", to: str = "/") -> Markup:
     form = tag(
         "form",
-        tag(
-            "label",
-            "Token ",
-            tag("input", type="password", name="token", required=True, autocomplete="off", id="token"),
-            for_="token",
-        ),
+        tag("label", "Token", for_="token"),
+        tag("input", type="password", name="token", required=True, autocomplete="off", id="token"),
+        tag("input", type="hidden", name="to", value=to),
         tag("button", "Enter", type="submit"),
         method="post",
         action="/enter",
+        class_="enter",
     )
-    told = tag("p", problem, role="alert") if problem else ""
-    hint = tag("p", "The program that serves this page says where its token is kept.")
+    told = tag("p", problem, role="alert", class_="problem") if problem else ""
+    hint = tag("p", "The program that serves this page says where its token is kept.", class_="none")
     return page("Enter", tag("h1", "Tailrace"), told, form, hint, is_in=False)
 
 
 def error_page(error: TailraceError) -> Markup:
-    cure = tag("pre", error.hint) if error.hint else ""
-    return page("Error", tag("h1", "That did not work"), tag("p", error.what), tag("code", error.code), cure)
+    return page("Error", tag("h1", "That did not work"), _problem(error))
 
 
-def log_page(wanted: Wanted, found: Found, problem: TailraceError | None = None) -> Markup:
-    fields = {
-        "offset": "From offset",
-        "namespace": "Namespace",
-        "since": "Since",
-        "origin": "Origin",
-        "destination": "Destination",
-    }
-    said = {name: value for name in fields if (value := getattr(wanted, name)) is not None}
+def log_page(said: Mapping[str, str], found: Found) -> Markup:
+    """What was asked for stays in the form, right or wrong."""
+    asked = {name: value for name in _FIELDS if (value := said.get(name, "").strip())}
     inputs = [
-        tag("label", f"{label} ", tag("input", name=name, id=name, value=str(said.get(name, ""))), for_=name)
-        for name, label in fields.items()
+        tag("label", label, tag("input", name=name, id=name, value=asked.get(name, "")), for_=name)
+        for name, label in _FIELDS.items()
     ]
     form = tag("form", *inputs, tag("button", "Show", type="submit"), method="get", action="/log", class_="filter")
-    rows: list[list[Child]] = [_entry_row(entry) for entry in found.entries]
-    headings = ["Offset", "Time", "Namespace", "Op", "Origin", "Destinations", "Data"]
+    rows = [row(_entry_cells(entry)) for entry in found.entries]
+    headings = ["Offset", "Time (UTC)", "Namespace", "Op", "Origin", "Destinations", "Data"]
     more: Child = ""
     if found.next_offset is not None:
-        query = urlencode({**{name: str(value) for name, value in said.items()}, "offset": found.next_offset})
+        query = urlencode({**asked, "offset": found.next_offset})
         more = tag("p", tag("a", "Further messages", href=f"/log?{query}"))
-    told = tag("p", problem.what, role="alert") if problem is not None else ""
-    return page("Log", tag("h1", "Log"), told, form, table("Messages", headings, rows, "none found"), more)
+    problem = _problem(found.problem) if found.problem is not None else ""
+    shown = table("Messages", headings, rows, "none found") if rows or found.problem is None else ""
+    return page("Log", tag("h1", "Log"), form, shown, problem, more, at="/log")
 
 
 def message_page(entry: Entry) -> Markup:
     message = entry.message
     facts: list[tuple[str, Child]] = [
         ("Offset", str(entry.offset)),
-        ("Time", moment(message.timestamp).isoformat()),
+        ("Time", moment_of(message)),
         ("Namespace", message.namespace),
         ("Operation", message.op.name.lower()),
         ("Phase", entry.mode.name.lower()),
@@ -104,18 +108,20 @@ def message_page(entry: Entry) -> Markup:
         " ",
         tag("a", "The next one", href=f"/log/{entry.offset + 1}"),
     ]
-    return page(f"Message {entry.offset}", tag("h1", f"Message {entry.offset}"), listed, _difference(entry), *steps)
+    title = f"Message {entry.offset}"
+    return page(title, tag("h1", title), listed, _difference(entry), tag("p", *steps), at="/log")
 
 
-def stuck_page(part: Part, form: str, problem: str = "") -> Markup:
+def stuck_page(part: Part, form: str) -> Markup:
     """What can be done about a writer that has stopped."""
     stuck = part.stuck
-    told = tag("p", problem, role="alert") if problem else ""
+    title = tag("h1", f"Writer {part.name}")
+    cure = "" if part.wrong is None or not part.wrong.cure else tag("pre", part.wrong.cure)
     if stuck is None:
         state = tag("p", f"It is {part.state}; no message is stuck.")
+        told = "" if part.wrong is None else tag("p", part.wrong.what)
         again = _action(part.name, "retry", form, None) if part.health != "good" else ""
-        return page(f"Writer {part.name}", tag("h1", f"Writer {part.name}"), told, state, again)
-    which = f"message {stuck.first}" if stuck.is_single else f"messages {stuck.first} to {stuck.last}"
+        return page(f"Writer {part.name}", title, state, told, cure, again)
     acknowledge = (
         _action(part.name, "acknowledge", form, stuck.first)
         if stuck.is_single
@@ -123,29 +129,27 @@ def stuck_page(part: Part, form: str, problem: str = "") -> Markup:
     )
     return page(
         f"Writer {part.name}",
-        tag("h1", f"Writer {part.name}"),
-        told,
-        tag("p", f"It could not write {which}: {stuck.what}"),
-        tag("p", tag("a", "Look at it", href=f"/log/{stuck.first}")),
-        _action(part.name, "retry", form, None),
-        acknowledge,
+        title,
+        tag("p", f"It could not write {stuck.which}: {stuck.what}"),
+        cure,
+        tag("p", tag("a", "Look at it", href=f"/log/{stuck.first}", class_="button")),
+        tag("div", _action(part.name, "retry", form, None), acknowledge, class_="actions"),
     )
 
 
 def audit_page(lines: list[dict[str, object]]) -> Markup:
-    rows: list[list[Child]] = [
-        [
-            str(line.get("time", "")),
-            str(line.get("user", "")),
-            str(line.get("action", "")),
-            str(line.get("consumer", "")),
-            str(line.get("offset", "")),
-            str(line.get("reason", "")),
-        ]
-        for line in lines
-    ]
-    headings = ["Time", "User", "Action", "Consumer", "Offset", "Reason"]
-    return page("Audit", tag("h1", "What operators did"), table("Audit trail", headings, rows, "nothing yet"))
+    keys = ("time", "user", "via", "action", "consumer", "offset", "reason")
+    rows = [row([str(line.get(key, "")) for key in keys]) for line in lines]
+    headings = ["Time (UTC)", "User", "Via", "Action", "Consumer", "Offset", "Reason"]
+    shown = table("Audit trail", headings, rows, "nothing yet")
+    return page("Audit", tag("h1", "What operators did"), shown, at="/audit")
+
+
+def _problem(error: TailraceError) -> Markup:
+    """What went wrong, where, and its cure."""
+    place = tag("p", str(error.place)) if error.place is not None else ""
+    cure = tag("pre", error.hint) if error.hint else ""
+    return tag("div", tag("p", error.what, " ", tag("code", error.code)), place, cure, class_="trouble", role="alert")
 
 
 def _action(writer: str, action: str, form: str, offset: int | None) -> Markup:
@@ -180,12 +184,12 @@ def _action(writer: str, action: str, form: str, offset: int | None) -> Markup:
     )
 
 
-def _entry_row(entry: Entry) -> list[Child]:
+def _entry_cells(entry: Entry) -> list[Child]:
     message = entry.message
     data = shown(dict(message.data) if message.data is not None else None)
     return [
         tag("a", str(entry.offset), href=f"/log/{entry.offset}"),
-        moment(message.timestamp).isoformat(timespec="milliseconds"),
+        moment_of(message).removesuffix("+00:00"),
         message.namespace,
         message.op.name.lower(),
         str(message.origin) if message.origin else "",
@@ -196,20 +200,19 @@ def _entry_row(entry: Entry) -> list[Child]:
 
 def _difference(entry: Entry) -> Markup:
     message = entry.message
-    rows: list[list[Child]] = []
     has_before = message.before is not None
-    for name, before, after in differences(message):
-        if not has_before:
-            rows.append([name, tag("code", after)])
-            continue
-        is_same = before == after
-        rows.append(
-            [
-                name,
-                "" if is_same else "changed",
-                tag("code", before) if is_same else tag("del", tag("code", before or "")) if before is not None else "",
-                tag("code", after) if is_same else tag("ins", tag("code", after or "")) if after is not None else "",
-            ]
-        )
+    found = list(differences(message))
+    rows = [row(_changed(*each) if has_before else [each[0], tag("code", each[2])]) for each in found]
     headings = ["Field", "", "Before", "After"] if has_before else ["Field", "Value"]
-    return table("What it says", headings, rows, "nothing")
+    more = ""
+    if len(found) == FIELDS_MAX:
+        more = tag("p", f"These are the first {FIELDS_MAX}; tailrace log show {entry.offset} has all.")
+    return join(table("What it says", headings, rows, "nothing"), more)
+
+
+def _changed(name: str, before: str | None, after: str | None) -> list[Child]:
+    if before == after:
+        return [name, "", tag("code", before), tag("code", after)]
+    was = "" if before is None else tag("del", tag("code", before))
+    now = "" if after is None else tag("ins", tag("code", after))
+    return [name, "changed", was, now]

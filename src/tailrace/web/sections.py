@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import Final
 from urllib.parse import quote
 
+from tailrace.errors import TailraceError
+from tailrace.message import EPOCH, SECONDS_MAX
 from tailrace.observe.history import LOG, History, Name
-from tailrace.observe.model import Health, Kind, Overview, Part, Stuck, TreeNode, Wrong
+from tailrace.observe.model import Health, Kind, NamespacePart, Overview, Part, Stuck, TreeNode, Wrong
 from tailrace.units import show_bytes, show_seconds
 from tailrace.web.charts import sparkline
 from tailrace.web.flow import draw
-from tailrace.web.html import Child, Markup, join, table, tag
+from tailrace.web.html import Child, Markup, join, row, table, tag, tiles
 
+SIGHT: Final = "sight"
+"""The section that says that there is nothing to be seen any more."""
 ROWS_MAX = 200
 """So many rows of a table are shown; the others are counted."""
 TREE_MAX = 1000
@@ -31,44 +36,121 @@ _TITLES = {
     Kind.SYNC: "Sync",
     Kind.CONSUMER: "Other consumers of the log",
 }
+_HEADINGS = [
+    "Name",
+    "Health",
+    "State",
+    "Position",
+    "Lag",
+    "Lag in bytes",
+    "Lag in time",
+    "Lag, last hour",
+    "Rate",
+    "Rate, last hour",
+    "Seen",
+]
 
 
-def sections(overview: Overview, history: History) -> dict[str, Markup]:
-    """By their ids, in the order of the page."""
-    found = {
-        "summary": _summary(overview),
-        "trouble": _troubles(overview),
-        "flow": _flow(overview),
-        "log": _log(overview, history),
-    }
-    for kind in _TITLES:
-        parts = overview.of(kind)
-        found[f"parts-{kind}"] = _parts(kind, parts, history) if parts else Markup("")
-    found["tree"] = _tree(overview)
-    found["namespaces"] = _namespaces(overview)
-    return found
+class Sections:
+    """Makes the sections again and again; what has not changed since the last time is not made anew. For one thread."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, tuple[object, Markup]] = {}
+        self._used: dict[Hashable, tuple[object, Markup]] = {}
+
+    def of(self, overview: Overview, history: History) -> dict[str, Markup]:
+        """By their ids, in the order of the page."""
+        found = {
+            "summary": _summary(overview),
+            "trouble": _troubles(overview),
+            "flow": _flow(overview),
+            "log": _log(overview, history),
+        }
+        for kind in _TITLES:
+            parts = overview.of(kind)
+            found[f"parts-{kind}"] = self._parts(kind, parts, history) if parts else Markup("")
+        found["tree"] = self._once("tree", overview.tree, lambda: _tree(overview))
+        found["namespaces"] = self._namespaces(overview)
+        self._known, self._used = self._used, {}
+        return found
+
+    def _once(self, name: Hashable, about: object, make: Callable[[], Markup]) -> Markup:
+        """The same as before, if it is about the same."""
+        known = self._known.get(name)
+        made = known if known is not None and (known[0] is about or known[0] == about) else (about, make())
+        self._used[name] = made
+        return made[1]
+
+    def _parts(self, kind: Kind, parts: list[Part], history: History) -> Markup:
+        rows = [self._part(part, history) for part in parts[:ROWS_MAX]]
+        more = len(parts) - len(rows)
+        return join(
+            tag("h2", _TITLES[kind]),
+            table(_TITLES[kind], _HEADINGS, rows),
+            tag("p", f"and {more} more: tailrace top, or /api/overview") if more else "",
+        )
+
+    def _part(self, part: Part, history: History) -> Markup:
+        """The charts change only with the samples, a row only when something in it does."""
+        name: Name = (part.kind, part.name)
+        charts = (Markup(""), Markup(""))
+        if part.lag is not None or part.position is not None:
+            lags = self._once((*name, "lag"), history.version, lambda: _lag_chart(part, history))
+            rates = self._once((*name, "rate"), history.version, lambda: _rate_chart(part, history))
+            charts = (lags, rates)
+        cells = list(_cells(part, *charts))
+        return self._once(name, cells, lambda: row(cells))
+
+    def _namespaces(self, overview: Overview) -> Markup:
+        shown = overview.namespaces[:ROWS_MAX]
+        rows = [self._once(("namespace", each.name), each, lambda each=each: _namespace(each)) for each in shown]  # type: ignore[misc]
+        more = len(overview.namespaces) - len(rows)
+        headings = ["Namespace", "Phase", "Rows copied", "Messages", "Size", "Last offset"]
+        return join(
+            tag("h2", "Namespaces"),
+            table("Namespaces", headings, rows),
+            tag("p", f"and {more} more") if more else "",
+        )
+
+
+def sight_lost(error: TailraceError, seen_s: float) -> Markup:
+    """What is below is old, and why."""
+    told = tag("p", f"What is shown is of {_clock(seen_s)}: it cannot be looked at any more.")
+    return tag("div", told, _wrong(Wrong(error.code, error.what, error.hint)), class_="trouble", role="alert")
 
 
 def mark_of(health: Health) -> Markup:
     """A sign with a word beside it: colour alone says nothing to many."""
-    sign = tag("span", _MARKS[health], class_=f"mark {health}", aria_hidden="true")
-    return join(sign, " ", tag("span", str(health), class_="word"))
+    sign = tag("span", _MARKS[health], class_="mark", aria_hidden="true")
+    return tag("span", sign, " ", tag("span", str(health), class_="word"), class_=f"badge {health}")
+
+
+def _clock(at_s: float) -> str:
+    return f"{EPOCH.fromtimestamp(min(max(0.0, at_s), SECONDS_MAX), EPOCH.tzinfo):%H:%M:%S} UTC"
 
 
 def _flow(overview: Overview) -> Markup:
-    caption = tag("figcaption", "From the left to the right; the tables say the same.")
-    return tag(
-        "figure",
-        tag("div", draw(overview), class_="picture", tabindex=0, role="region", aria_label="The flow"),
-        caption,
-    )
+    pictures = [
+        tag(
+            "div",
+            draw(overview, is_wide=is_wide),
+            class_=f"picture {name}",
+            tabindex=0,
+            role="region",
+            aria_label=label,
+        )
+        for is_wide, name, label in ((True, "wide", "The flow"), (False, "narrow", "The flow, from above"))
+    ]
+    return tag("figure", *pictures, tag("figcaption", "How messages go; the tables say the same."))
 
 
 def _summary(overview: Overview) -> Markup:
-    runs = f"· {overview.runs_as}" if overview.is_running else "· does not run"
-    return join(
+    seen = tag("small", f"seen {_clock(overview.at_s)}")
+    return tag(
+        "div",
         tag("h1", f"{overview.what} {overview.name}"),
-        tag("p", mark_of(overview.health), " ", runs, role="status"),
+        tag("p", mark_of(overview.health), " ", overview.runs, " ", seen),
+        class_="summary",
     )
 
 
@@ -82,7 +164,9 @@ def _troubles(overview: Overview) -> Markup:
             items.append(tag("li", tag("strong", f"{part.kind} {part.name}: "), _wrong(part.wrong)))
     if not items:
         return Markup("")
-    return tag("div", tag("h2", "What needs you"), tag("ul", *items), class_="trouble")
+    shown = items[:ROWS_MAX]
+    more = tag("p", f"and {len(items) - len(shown)} more") if len(items) > len(shown) else ""
+    return tag("div", tag("h2", "What needs you"), tag("ul", *shown), more, class_="trouble")
 
 
 def _wrong(wrong: Wrong) -> Markup:
@@ -92,15 +176,14 @@ def _wrong(wrong: Wrong) -> Markup:
 
 
 def _stuck(writer: str, stuck: Stuck) -> Markup:
-    which = f"message {stuck.first}" if stuck.is_single else f"messages {stuck.first} to {stuck.last}"
-    told = f"writer {writer} could not write {which}, {show_seconds(stuck.age_s)} ago: {stuck.what}"
+    told = f"writer {writer} could not write {stuck.which}, {show_seconds(stuck.age_s)} ago: {stuck.what}"
     return join(
         tag("p", told),
         tag(
             "p",
-            tag("a", "Look at it", href=f"/log/{stuck.first}"),
-            " · ",
-            tag("a", "Retry or acknowledge", href=f"/stuck/{_path(writer)}"),
+            tag("a", "Look at it", href=f"/log/{stuck.first}", class_="button"),
+            " ",
+            tag("a", "Retry or acknowledge", href=f"/stuck/{_path(writer)}", class_="button"),
         ),
     )
 
@@ -109,47 +192,27 @@ def _log(overview: Overview, history: History) -> Markup:
     log = overview.log
     if log is None:
         return tag("p", "There is no log yet.", class_="none")
-    facts: list[tuple[str, Child]] = [
+    chart = sparkline(history.rates(LOG), "Messages appended a second, in the last hour")
+    listed = tiles(
         ("Messages", f"{log.messages:,}"),
         ("Offsets", f"{log.oldest:,} to {log.next_offset - 1:,}"),
         ("Size", show_bytes(log.bytes)),
-        ("Appended", _rate(log.rate)),
-    ]
-    listed = tag("dl", *(join(tag("dt", name), tag("dd", value)) for name, value in facts))
-    held: list[list[Child]] = [[name, show_bytes(size)] for name, size in sorted(log.held_bytes.items())]
-    return join(
-        tag("h2", "Log"),
-        listed,
-        sparkline(history.rates(LOG), "Messages appended a second, in the last hour"),
-        tag("h3", "Who keeps the log"),
-        table("Who keeps the log", ["Consumer", "Keeps"], held[:ROWS_MAX], "nobody"),
-        tag("p", tag("a", "Look into the log", href="/log")),
+        ("Appended", join(_rate(log.rate) or "unknown yet", " ", chart)),
     )
-
-
-def _parts(kind: Kind, parts: list[Part], history: History) -> Markup:
-    headings = [
-        "Name",
-        "Health",
-        "State",
-        "Position",
-        "Lag",
-        "Lag in bytes",
-        "Lag in time",
-        "Rate",
-        "Last hour",
-        "Seen",
+    held: list[list[Child]] = [
+        [name, show_bytes(size)] for name, size in sorted(log.held_bytes.items(), key=lambda item: (-item[1], item[0]))
     ]
-    rows = [list(_row(part, history)) for part in parts[:ROWS_MAX]]
-    more = len(parts) - len(rows)
-    return join(
-        tag("h2", _TITLES[kind]),
-        table(_TITLES[kind], headings, rows),
-        tag("p", f"and {more} more: tailrace top, or /api/overview") if more else "",
+    more = len(held) - ROWS_MAX
+    keepers = tag(
+        "details",
+        tag("summary", f"Who keeps the log ({len(held):,})"),
+        table("Who keeps the log", ["Consumer", "Keeps"], [row(each) for each in held[:ROWS_MAX]], "nobody"),
+        tag("p", f"and {more} more") if more > 0 else "",
     )
+    return join(tag("h2", "Log"), listed, keepers, tag("p", tag("a", "Look into the log", href="/log")))
 
 
-def _row(part: Part, history: History) -> Iterator[Child]:
+def _cells(part: Part, lags: Markup, rates: Markup) -> Iterator[Child]:
     yield join(part.name, tag("br"), tag("small", part.where)) if part.where else part.name
     yield mark_of(part.health)
     extra = ", ".join(f"{name} {value}" for name, value in part.more.items() if value)
@@ -157,12 +220,20 @@ def _row(part: Part, history: History) -> Iterator[Child]:
     yield part.position
     lag = part.lag
     yield None if lag is None else lag.messages
-    yield None if lag is None else show_bytes(lag.bytes)
-    yield None if lag is None else show_seconds(lag.seconds)
+    yield None if lag is None or lag.bytes is None else show_bytes(lag.bytes)
+    yield None if lag is None or lag.seconds is None else show_seconds(lag.seconds)
+    yield lags
     yield _rate(part.rate)
-    name: Name = (part.kind, part.name)
-    yield None if lag is None else sparkline(history.lags(name), f"Lag of {part.name} in messages, in the last hour")
-    yield "never" if part.seen_s_ago is None else f"{show_seconds(part.seen_s_ago)} ago"
+    yield rates
+    yield part.seen
+
+
+def _lag_chart(part: Part, history: History) -> Markup:
+    return sparkline(history.lags((part.kind, part.name)), f"Lag of {part.name} in messages, in the last hour")
+
+
+def _rate_chart(part: Part, history: History) -> Markup:
+    return sparkline(history.rates((part.kind, part.name)), f"Messages a second of {part.name}, in the last hour")
 
 
 def _rate(rate: float | None) -> str:
@@ -208,21 +279,12 @@ def _branch(below: dict[str | None, list[TreeNode]], name: str | None, depth: in
     return tag("ul", *items, class_="tree") if items else Markup("")
 
 
-def _namespaces(overview: Overview) -> Markup:
-    rows: list[list[Child]] = []
-    for each in overview.namespaces[:ROWS_MAX]:
-        copied = ""
-        if each.rows_copied is not None:
-            copied = f"{each.rows_copied:,}" + ("" if each.rows is None else f" of about {each.rows:,}")
-        name = tag("a", each.name, href=f"/log?namespace={_path(each.name)}")
-        rows.append([name, each.phase, copied, each.messages, show_bytes(each.bytes), each.last])
-    more = len(overview.namespaces) - len(rows)
-    headings = ["Namespace", "Phase", "Rows copied", "Messages", "Size", "Last offset"]
-    return join(
-        tag("h2", "Namespaces"),
-        table("Namespaces", headings, rows),
-        tag("p", f"and {more} more") if more else "",
-    )
+def _namespace(each: NamespacePart) -> Markup:
+    copied = ""
+    if each.rows_copied is not None:
+        copied = f"{each.rows_copied:,}" + ("" if each.rows is None else f" of about {each.rows:,}")
+    name = tag("a", each.name, href=f"/log?namespace={_path(each.name)}")
+    return row([name, each.phase, copied, each.messages, show_bytes(each.bytes), each.last])
 
 
 def _path(name: str) -> str:

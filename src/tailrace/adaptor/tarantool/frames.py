@@ -87,11 +87,6 @@ def _big_endian(octets: Octets, at: Ints) -> Ints:
     return number
 
 
-def is_row(data: bytes | bytearray, start: int) -> bool:
-    """Whether a packet may be a row, judged by its type."""
-    return tuple(data[start + PREFIX_BYTES : start + PREFIX_BYTES + len(_HEAD)]) == _HEAD
-
-
 def row_frame(space: int, encoded: bytes) -> bytes:
     """A tuple as a row of a snapshot."""
     body = bytes((*_HEAD, 0x01, *_BODY)) + struct.pack(">IB", space, Key.TUPLE) + encoded

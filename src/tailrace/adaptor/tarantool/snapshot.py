@@ -13,7 +13,7 @@ from tailrace.adaptor.tarantool.iproto import PREFIX_BYTES, Key, Packet, Type, p
 from tailrace.adaptor.tarantool.vclock import Vclock, read_vclock
 
 _GATHER_BYTES: Final = 4 << 20
-"""So much is received before it is taken apart."""
+"""So much is received before it is taken apart, unless the server makes a pause."""
 CHUNK_BYTES: Final = 8 << 20
 _KEPT: Final = (SPACES, INDEXES)
 """Spaces of the server's own whose rows matter."""
@@ -28,17 +28,9 @@ def fetch(connection: Connection, image: Image, chunk_rows: int, replica: str = 
     filling = _Filling(image, chunk_rows)
     asked = (Type.JOIN, {Key.INSTANCE: replica}) if replica else (Type.FETCH_SNAPSHOT, None)
     start = read_vclock(connection.ask(*asked).body.get(Key.VCLOCK) or {})
-    gathered: list[bytes] = []
-    rest, size, oks = b"", 0, 2 if replica else 1
+    rest, oks = b"", 2 if replica else 1
     while filling.oks < oks:
-        received = rest + connection.receive()
-        starts, end = frames.starts_of(received)
-        gathered.append(received[:end])
-        rest, size = received[end:], size + end
-        may_be_over = len(starts) > 0 and not frames.is_row(received, int(starts[-1]))
-        if may_be_over or size >= _GATHER_BYTES:
-            filling.take(connection, b"".join(gathered))
-            gathered, size = [], 0
+        rest = filling.take(connection, rest + connection.receive_much(_GATHER_BYTES))
     filling.finish()
     return start
 
@@ -63,9 +55,10 @@ class _Filling:
     oks: int = 0
     """How many stages are over; only the first one has rows of the snapshot."""
 
-    def take(self, connection: Connection, data: bytes) -> None:
-        """Take whole packets."""
-        for run in frames.runs_of(data, *frames.starts_of(data)):
+    def take(self, connection: Connection, data: bytes) -> bytes:
+        """Take whole packets; gives what is left."""
+        starts, end = frames.starts_of(data)
+        for run in frames.runs_of(data, starts, end):
             if run.space is not None:
                 if self.oks == 0:
                     self._add(run.space, run.rows, data[run.start : run.end])
@@ -77,6 +70,7 @@ class _Filling:
                 self.oks += 1
             elif self.oks == 0:
                 self._take_row(packet)
+        return data[end:]
 
     def _take_row(self, packet: Packet) -> None:
         """A row that does not look as rows of a snapshot do."""

@@ -2,7 +2,11 @@
 // stays as it is. The page can be read without this.
 "use strict";
 
+const SILENT_MS = 25000; // the server says something every ten seconds
+const AGAIN_MS = 3000;
 const stale = document.getElementById("stale");
+let known = document.getElementById("main").dataset.known;
+let silent;
 
 function become(old, fresh) {
   if (old.nodeName !== fresh.nodeName) {
@@ -35,19 +39,28 @@ function show(name, html) {
 }
 
 function listen() {
-  const events = new EventSource("/events");
-  events.onmessage = (event) => {
+  const events = new EventSource("/events?known=" + encodeURIComponent(known));
+  const again = () => {
+    events.close();
+    clearTimeout(silent);
+    stale.hidden = false;
+    setTimeout(listen, AGAIN_MS);
+  };
+  const heard = () => {
     stale.hidden = true;
+    clearTimeout(silent);
+    silent = setTimeout(again, SILENT_MS); // a connection may be dead without anybody being told
+  };
+  events.onopen = heard;
+  events.addEventListener("beat", heard);
+  events.onmessage = (event) => {
+    heard();
+    known = event.lastEventId;
     for (const [name, html] of Object.entries(JSON.parse(event.data))) {
       show(name, html);
     }
   };
-  events.onerror = () => {
-    stale.hidden = false;
-    if (events.readyState === EventSource.CLOSED) {
-      setTimeout(listen, 5000);
-    }
-  };
+  events.onerror = again;
 }
 
 listen();

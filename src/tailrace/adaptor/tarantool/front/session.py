@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from tailrace.relay.subscription import Subscription
 
 REQUEST_BYTES_MAX: Final = 1 << 20
-SILENCE: Final = 4
 _SCHEMA: Final = 272
 _NO_ACCESS: Final = 42
 _WRONG_PASSWORD: Final = 47
@@ -198,7 +197,7 @@ class Session:
             node=node, cluster=self._service.identity.cluster or "", vclock=self._state.clock(has, node)
         )
         with (
-            self._service.subscribe(request, self._user) as (answer, subscription),
+            self._service.subscribe(request, self._user, heartbeat_s=self._heartbeat_s) as (answer, subscription),
             Watch(self._directory) as watch,
         ):
             body: dict[int, Any] = {Key.VCLOCK: self._state.numbered(answer.vclock), Key.CLUSTER: answer.cluster}
@@ -222,7 +221,7 @@ class Session:
             for group in subscription.groups():
                 catalog = self._send_group(group, catalog)
                 beaten_s = time.monotonic()
-            subscription.check_alive(SILENCE * self._heartbeat_s)
+            subscription.check_alive()
             if time.monotonic() - beaten_s >= self._heartbeat_s:
                 self._heartbeat()
                 beaten_s = time.monotonic()

@@ -1,0 +1,1 @@
+"""Serving over HTTP: what the status page and sync have in common."""
