@@ -152,7 +152,8 @@ HOSTILE_ROWS: list[tuple[Any, int]] = [
     ({**ROW, "changed": 1.5}, 400),
     ({**ROW, "changed": True}, 400),
     ({**ROW, "changed": -1}, 400),
-    ({**ROW, "changed": 1 << 60}, 400),
+    ({**ROW, "changed": 1 << 60}, 200),  # the row is refused, not all that came with it
+    ({**ROW, "changed": 1 << 63}, 400),
     ({**ROW, "doorTime": 5}, 400),
     ({**ROW, "doorNode": -5}, 400),
     ({**ROW, "doorNode": "me"}, 400),
