@@ -110,8 +110,8 @@ def test_who_only_says_what_it_has_does_not_vouch_for_it(shops: Three) -> None:
     here = a.journal.vclock
     a.service.keep_for(77, here)
     request = Subscribe(node=77, cluster=CLUSTER, vclock=here)
-    wait_for(lambda: len(a.service.following) == 2)
-    before = a.service.count_having(a.id, here[a.id])
+    before = 2
+    wait_for(lambda: a.service.count_having(a.id, here[a.id]) == before)  # the others have said so
     with a.service.subscribe(request) as (answer, _):
         assert a.service.count_having(a.id, here[a.id]) == before
         a.service.acknowledge(Ack(node=77, session=answer.session, vclock=here))
