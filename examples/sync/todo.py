@@ -43,7 +43,7 @@ class TodoList:
         ]
 
     def sync(self, url: str, enrol: str | None = None) -> Progress:
-        return self.node.sync_with(url, enrol=enrol)
+        return self.node.sync_with(url, name="central", enrol=enrol)  # by this name, wherever it listens
 
     def _run(self, statement: str, *values: str) -> list[tuple[str, int]]:
         with closing(sqlite3.connect(self.path)) as connection, connection:

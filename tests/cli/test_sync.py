@@ -126,6 +126,23 @@ def test_installing_is_idempotent_and_uninstalling_leaves_nothing(tailrace: Tail
     assert "nothing is installed" in tailrace("sync", "uninstall", laptop.file, "--yes").out
 
 
+def test_a_table_that_the_file_does_not_name_any_more(tailrace: Tailrace, tmp_path: Path, laptop: Desk) -> None:
+    both = Desk(tmp_path, "both", entity=f"{ENTITY}, {{table: note, table_id: 7, version: changed}}")
+    both.run("CREATE TABLE note(id INTEGER PRIMARY KEY, changed INTEGER)")
+    assert tailrace("sync", "install", both.file, "--json").json["not_declared"] == []
+    both = Desk(tmp_path, "both")
+    both.run("INSERT INTO note(id) VALUES (1)")
+    assert "--table note" in tailrace("sync", "install", both.file).out
+    assert "--table note" in tailrace("sync", "status", both.file).out
+    assert tailrace("sync", "status", both.file, "--json").json["not_declared"] == ["note"]
+    unknown = tailrace("sync", "uninstall", both.file, "--table", "other", "--yes")
+    assert unknown.status == 2 and "other" in unknown.err
+    done = tailrace("sync", "uninstall", both.file, "--table", "note", "--yes", "--json")
+    assert done.json["removed"] == ["note"]
+    assert "note" not in tailrace("sync", "status", both.file).out
+    assert both.ask("SELECT * FROM ChangeLog") == []
+
+
 def test_two_that_run_exchange_what_changes(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
     for desk in (central, laptop):
         assert tailrace("sync", "install", desk.file).status == 0
@@ -184,6 +201,9 @@ def test_nodes_are_added_listed_and_removed(tailrace: Tailrace, tmp_path: Path, 
         proof = tailrace("sync", "node", "self", laptop.file).out.split()
         assert laptop.ask("SELECT secret FROM DoorSelf")[0][0] not in " ".join(proof)
         assert tailrace("sync", "node", "add", central.file, proof[0], "sesame").status == 2
+        assert tailrace("sync", "node", "self", laptop.file, "office").out.split()[0] == proof[0]
+        nobody = tailrace("sync", "node", "self", laptop.file, "elsewhere")
+        assert nobody.status == 2 and "name one of: office" in nobody.err
         assert tailrace("sync", "node", "add", central.file, *proof).status == 0
         assert tailrace("sync", "run", laptop.file, "--once").status == 0
     listed = tailrace("sync", "node", "list", central.file, "--json").json["nodes"]
@@ -206,6 +226,11 @@ def test_quarantine_is_listed_and_released(tailrace: Tailrace, tmp_path: Path, p
     laptop.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
     with Process(central, "sync", "run", "central.yml") as serving:
         wait_for(lambda: serving.says("reached at"), 60)
+        assert tailrace("sync", "run", laptop.file, "--once", "--json").json["peers"]["office"]["refused"] == 1
+        assert tailrace("sync", "run", laptop.file, "--once", "--json").json["peers"]["office"]["refused"] == 0
+        assert tailrace("sync", "quarantine", "retry", laptop.file, "99").status == 2
+        assert tailrace("sync", "quarantine", "retry", laptop.file, "1").status == 0
+        assert tailrace("sync", "quarantine", "list", laptop.file).out == "nothing is in quarantine\n"
         assert tailrace("sync", "run", laptop.file, "--once", "--json").json["peers"]["office"]["refused"] == 1
     for desk, why in ((central, "refused"), (laptop, "rejected")):
         (kept,) = tailrace("sync", "quarantine", "list", desk.file, "--json").json["quarantine"]

@@ -152,7 +152,7 @@ def test_a_function_says_who_gets_what(places: Places) -> None:
     assert [key for changes in seen for key in changes.upserted] == [(0,), (1,), (2,), (3,)]
 
 
-NOBODY = {
+NOBODY: dict[str, dict[str, Any]] = {
     "SQL": {
         "run_on_change": (RunOnChange(Sql(f"{INTO} SELECT todo.id, 1 FROM todo WHERE 1 = 0")),),
         "run_on_new_node": Sql(f"{INTO} SELECT todo.id, :newNodeId FROM todo WHERE 1 = 0"),
@@ -190,7 +190,9 @@ def test_who_may_have_a_row_gets_it_when_its_own_edit_has_lost(place: Place, oth
     everybody: dict[str, dict[str, Any]] = {
         "SQL": {
             "run_on_change": (
-                RunOnChange(Sql(f"{INTO} SELECT todo.id, nodeId FROM ChangeLog JOIN todo ON id = chEntityPk, DoorNode")),
+                RunOnChange(
+                    Sql(f"{INTO} SELECT todo.id, nodeId FROM ChangeLog JOIN todo ON id = chEntityPk, DoorNode")
+                ),
             )
         },
         "functions": {

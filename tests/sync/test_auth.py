@@ -6,6 +6,7 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -166,6 +167,18 @@ def test_a_node_that_we_call_must_be_let_in_to_call_us(served: Served) -> None:
     known = served.store.node(STRANGER)
     assert known is not None
     assert known.rel == WE_CALL | CALLS_US
+
+
+@pytest.mark.parametrize("options", [{"enrol": ENROL}, {"accept": Accept.ANYONE}])
+def test_a_newcomer_cannot_be_a_node_that_is_called(serve: Serve, options: dict[str, Any]) -> None:
+    """It would get what is meant for that one."""
+    served = serve(**options)
+    served.store.call(STRANGER, "central")
+    served.run("INSERT INTO todo(id, what, changed) VALUES (1, 'for central', 1000)")
+    answer = served.client(STRANGER, SECRET, **{"door-enrol": ENROL}).get("pending")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "sync.not_admitted")
+    known = served.store.node(STRANGER)
+    assert known is not None and known.auth is None
 
 
 def test_a_node_that_is_removed_is_let_in_for_some_seconds_only(address: str) -> None:

@@ -140,6 +140,7 @@ def test_all_bodies_together_have_their_room() -> None:
     room.take(100)
 
 
+TOO_LATE = 1 << 60
 HOSTILE_ROWS: list[tuple[Any, int]] = [
     ({**ROW, "id": None}, 400),
     ({**ROW, "id": []}, 400),
@@ -152,7 +153,7 @@ HOSTILE_ROWS: list[tuple[Any, int]] = [
     ({**ROW, "changed": 1.5}, 400),
     ({**ROW, "changed": True}, 400),
     ({**ROW, "changed": -1}, 400),
-    ({**ROW, "changed": 1 << 60}, 200),  # the row is refused, not all that came with it
+    ({**ROW, "changed": TOO_LATE}, 200),  # the row is refused, not all that came with it
     ({**ROW, "changed": 1 << 63}, 400),
     ({**ROW, "doorTime": 5}, 400),
     ({**ROW, "doorNode": -5}, 400),
@@ -174,7 +175,8 @@ def test_hostile_rows(served: Served) -> None:
     for row, status in HOSTILE_ROWS:
         assert send(served, "receive", _dumped([row])) == status, row
         found = served.ask("SELECT what FROM todo")
-        assert found == ([(row["what"],)] if status == 200 else [])
+        is_taken = status == 200 and row["changed"] != TOO_LATE
+        assert found == ([(row["what"],)] if is_taken else [])
         served.run("DELETE FROM todo")
         served.run("DELETE FROM todoStamp")
 
@@ -189,6 +191,13 @@ def test_a_row_that_the_table_does_not_want_does_not_keep_others_back(served: Se
     assert refused == ([1, 2] if is_postgres else [])
     assert (3, "sweep") in served.ask("SELECT id, what FROM todo")
     assert len(served.store.quarantined()) == len(refused)
+
+
+def test_a_row_after_which_nothing_could_come_is_refused_alone(served: Served) -> None:
+    answer = served.client().put("receive?tableId=42", json=[{**ROW, "id": 2, "changed": 1 << 60}, {**ROW, "id": 3}])
+    assert answer.status_code == 200
+    assert [each["primaryKey"] for each in answer.json()["refused"]] == [2]
+    assert served.ask("SELECT id FROM todo") == [(3,)]
 
 
 HOSTILE_KEYS: list[Any] = [

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.sync.address import PeerAddress
-from tailrace.sync.auth import Accept, hashed
+from tailrace.sync.auth import Accept, hashed, secret_for
 from tailrace.sync.client import SyncNode
 from tailrace.sync.entity import Entity
 from tailrace.sync.httplink import HttpLink
@@ -83,14 +85,16 @@ def test_a_round_is_cut_at_every_request_and_goes_on(places: Places, how: Cut, d
                 remove(place, first + 10 + at - 1)
             proxy.cut(at, how)
             try:
-                calling.sync_with(proxy.url)
+                calling.sync_with(proxy.url, name="central")
             except TailraceError as error:
                 assert error.code == "sync.unreachable"
-                calling.sync_with(url)
+                calling.sync_with(url, name="central")
             else:
                 break
             assert whats(laptop) == whats(central), f"cut at request {at}"
-            assert calling.sync_with(url) == Progress(), f"something was left after a cut at request {at}"
+            assert calling.sync_with(url, name="central") == Progress(), (
+                f"something was left after a cut at request {at}"
+            )
             at += 1
     assert at > 12
     assert whats(laptop) == whats(central)
@@ -212,15 +216,100 @@ def test_a_newcomer_enrols_once_and_its_secret_is_in_no_address(places: Places) 
         proxy.seen.clear()
         calling.sync_with(proxy.url, enrol=WORD)
         assert all("door-enrol" not in seen.headers for seen in proxy.seen), "it is known already"
-        assert all(seen.headers["door-node"] == f"{one.node_id}/{one.secret}" for seen in proxy.seen)
-        assert not any(one.secret in seen.path or WORD in seen.path for seen in proxy.seen)
+        secret = secret_for(one.secret, PeerAddress.of(proxy.url).name)
+        assert {seen.headers["door-node"] for seen in proxy.seen} == {f"{one.node_id}/{secret}"}
+        assert not any(secret in seen.path or WORD in seen.path for seen in proxy.seen)
+
+
+def heard(proxy: CuttingProxy) -> dict[str, str]:
+    """What a node that was called could say elsewhere."""
+    return {"door-node": proxy.seen[-1].headers["door-node"]}
+
+
+def test_what_a_node_hears_lets_it_be_nobody_at_another_one(places: Places) -> None:
+    one, evil, other = node(places("sqlite")), node(places("sqlite")), node(places("sqlite"))
+    calling = SyncNode.over(one)
+    with ExitStack() as opened:
+        proxies = [opened.enter_context(CuttingProxy(opened.enter_context(served(each)))) for each in (evil, other)]
+        for proxy in proxies:
+            calling.sync_with(proxy.url)
+        by_evil, by_other = map(heard, proxies)
+        assert one.secret not in str([seen.headers for proxy in proxies for seen in proxy.seen])
+        pending = f"{proxies[1].url}/replication/pending"
+        assert httpx.get(pending, headers=by_evil).status_code == 401
+        assert httpx.get(pending, headers=by_other).status_code == 200
+
+
+def test_a_node_that_moves_is_known_by_its_name(places: Places) -> None:
+    laptop, central = places("sqlite"), places("sqlite")
+    one, other = node(laptop), node(central)
+    calling = SyncNode.over(one)
+    for number in range(2):
+        put(laptop, number, "x")
+        with served(other) as url:
+            assert calling.sync_with(url, name="office").sent == 1
+    with served(other) as url:
+        with pytest.raises(TailraceError) as refused:
+            calling.sync_with(url, name="elsewhere")
+        assert refused.value.code == "sync.no_rights"
+        assert calling.sync_at(PeerAddress("elsewhere", url, known_as="office")) == Progress()
+
+
+def pretending(store: SyncStore, node_id: int) -> SyncStore:
+    """A node that says that it is another one."""
+    store.node_id = node_id
+    return store
+
+
+@pytest.mark.parametrize("known", ["called", "calling", "pinned", "moved"])
+def test_who_is_called_cannot_be_another_node(places: Places, known: str) -> None:
+    """It would get what is meant for that one, which then counts as received."""
+    laptop = places("sqlite")
+    one, central, evil = node(laptop), node(places("sqlite")), node(places("sqlite"))
+    calling = SyncNode.over(one)
+    if known in ("called", "moved"):
+        with served(central) as url:
+            calling.sync_with(url, name="central")
+    elif known == "calling":
+        one.register(central.node_id, hashed("a-secret-of-the-office"))
+    put(laptop, 1, "for central")
+    address = PeerAddress("evil", "", node=central.node_id if known == "pinned" else None)
+    if known == "moved":
+        address = PeerAddress("central", "")
+    claimed = evil.node_id if known in ("pinned", "moved") else central.node_id
+    with served(pretending(evil, claimed)) as url:
+        with pytest.raises(TailraceError) as refused:
+            calling.sync_at(replace(address, url=url))
+        assert refused.value.code == "sync.bad_node"
+    assert evil.status().entities[0].rows == 0
+    one.process_changes()
+    assert one.nodes_with_pending() == ({} if known == "pinned" else {central.node_id: [42]})
+
+
+def test_two_nodes_that_call_each_other(places: Places) -> None:
+    """Each has to be told who the other one is: the word of `enrol` makes nobody a node that is called."""
+    places_of = places("sqlite"), places("sqlite")
+    anna, ben = (node(place) for place in places_of)
+    options = ServerOptions(Accept.KNOWN, WORD)
+    with SyncServer(anna, options=options) as at_anna, SyncServer(ben, options=options) as at_ben:
+        SyncNode.over(anna).sync_with(at_ben.url, name="ben", enrol=WORD)
+        with pytest.raises(TailraceError) as refused:
+            SyncNode.over(ben).sync_with(at_anna.url, name="anna", enrol=WORD)
+        assert refused.value.code == "sync.not_admitted" and "node add" in (refused.value.hint or "")
+        anna.register(ben.node_id, hashed(secret_for(ben.secret, "anna")))
+        with pytest.raises(TailraceError) as refused:
+            SyncNode.over(ben).sync_with(at_anna.url, name="anna")
+        assert refused.value.code == "sync.bad_node" and f"node: {anna.node_id}" in (refused.value.hint or "")
+        put(places_of[1], 1, "from Ben")
+        assert SyncNode.over(ben).sync_with(at_anna.url, name="anna", node=anna.node_id).sent == 1
+        assert SyncNode.over(anna).sync_with(at_ben.url, name="ben") == Progress()
 
 
 def test_a_node_that_was_added_may_call(places: Places) -> None:
     one, other = node(places("sqlite")), node(places("sqlite"))
-    other.register(one.node_id, hashed(one.secret))
+    other.register(one.node_id, hashed(secret_for(one.secret, "central")))
     with SyncServer(other) as server:
-        assert SyncNode.over(one).sync_with(server.url) == Progress()
+        assert SyncNode.over(one).sync_with(server.url, name="central") == Progress()
 
 
 @pytest.mark.skipif(bool(certificates.missing()), reason=certificates.missing())

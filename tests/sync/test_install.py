@@ -134,6 +134,22 @@ def test_a_new_column_travels_after_installing_again(places: Places, dialect: st
     assert other.ask("SELECT color FROM todo") == [("red",)]
 
 
+def test_a_column_that_is_dropped(places: Places, dialect: str) -> None:
+    place, other = places(dialect), places(dialect)
+    one, two = todo.node(place), todo.node(other)
+    todo.put(place, 1, "milk")
+    sync(two, one)
+    place.run('DROP VIEW "todo_ReceiveView"', "ALTER TABLE todo DROP COLUMN is_done")
+    if place.is_postgres:
+        place.run("ALTER TABLE todo ALTER COLUMN what TYPE varchar(100)")
+    one = place.install(todo.todo())
+    other.run("UPDATE todo SET what = 'bread', is_done = true")
+    todo.put(place, 2, "cheese")
+    sync(two, one)
+    assert todo.whats(place) == todo.whats(other) == {1: "bread", 2: "cheese"}
+    assert one.quarantined() == two.quarantined() == []
+
+
 def test_a_table_that_grows_sooner_than_another(places: Places, dialect: str) -> None:
     """Who does not know a column changes nothing in it, and gets its values with it; new rows get the default."""
     place, other = places(dialect), places(dialect)
@@ -255,6 +271,19 @@ def test_entities_that_cannot_be_together(place: Place, entities: tuple[Entity, 
     with pytest.raises(TailraceError) as caught:
         place.install(*entities)
     assert caught.value.code == "config.invalid"
+
+
+def test_a_database_of_an_older_program_is_brought_up(place: Place) -> None:
+    store = todo.node(place)
+    store.call(PEER, "central")
+    place.run("ALTER TABLE DoorNode DROP COLUMN calledAs", "UPDATE DoorSelf SET format = 1")
+    with pytest.raises(TailraceError) as caught:
+        SyncStore(place.database(), [todo.todo()])
+    assert caught.value.code == "sync.not_installed"
+    again = place.install(todo.todo())
+    assert (again.node_id, again.nodes()) == (store.node_id, [PEER])
+    again.call(PEER, "central")
+    assert place.install(todo.todo()).called("central") == PEER
 
 
 def test_a_database_of_a_newer_program_is_left_alone(place: Place) -> None:

@@ -87,6 +87,17 @@ def test_who_was_told_of_something_that_is_done_by_now_is_told_of_the_next(serve
             assert client.get("pending").json()["tables"] == []
 
 
+def test_who_does_not_want_a_table_does_not_hear_of_it_again_and_again(served: Served) -> None:
+    client = served.client()
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        served.run("INSERT INTO todo(id, what, changed) VALUES (1, 'sweep', 1000)")
+        assert alice.next() == ("INVALIDATE", str(TODO))
+        assert client.get("pending").json()["tables"] == [TODO]
+        served.run("INSERT INTO mark(person, place, changed) VALUES ('p', 1, 1000)")
+        assert alice.next() == ("INVALIDATE", str(MARK))
+
+
 def test_a_row_of_one_node_is_told_to_the_others_only(served: Served) -> None:
     with listening(served) as alice, listening(served, BOB) as bob:
         assert alice.next()[0] == bob.next()[0] == "INIT"
@@ -134,6 +145,14 @@ def _wait_until_free(client: httpx.Client) -> None:
         with client.stream("GET", "subscribe") as answer:
             if answer.status_code == 200:
                 return
+
+
+def test_who_was_there_is_written_down_before_the_server_ends(served: Served) -> None:
+    for node in (ALICE, BOB):
+        assert served.client(node).get("pending").status_code == 200
+    served.server.stop()
+    assert set(served.store.status().nodes) == {ALICE, BOB}
+    assert all(seen_ms > 1_600_000_000_000 for seen_ms in served.store.status().nodes.values())
 
 
 def test_a_server_that_ends_lets_go(served: Served) -> None:

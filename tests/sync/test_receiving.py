@@ -8,8 +8,8 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.sync.entity import Entity, Receive, Rule, RunOnChange, Sql
-from tailrace.sync.exchange import RowBatch
-from tailrace.sync.store import WE_CALL
+from tailrace.sync.exchange import Receipt, RowBatch
+from tailrace.sync.store import CALLS_US, WE_CALL
 from tests.sync import todo
 from tests.sync.conftest import Places
 from tests.sync.direct import Fault, sync
@@ -64,6 +64,22 @@ def test_rows_that_the_other_side_refuses_when_they_are_sent(places: Places, dia
     assert one.nodes_with_pending() == {}
     assert one.release(rejected.id) and not one.release(rejected.id)
     assert one.quarantined() == []
+
+
+def test_a_row_that_was_rejected_is_sent_again_when_somebody_says_so(place: Place, other: Place) -> None:
+    one, two = todo.node(place), todo.node(other, receive=Receive(body=NO_BEER))
+    todo.put(place, 1, "beer")
+    sync(one, two)
+    two = other.install(todo.todo())
+    assert sync(one, two).sent == 0
+    (rejected,), (refused,) = one.quarantined(), two.quarantined()
+    assert not two.send_again(refused.id)
+    assert not one.send_again(rejected.id + 1)
+    assert one.send_again(rejected.id)
+    assert sync(one, two).sent == 1
+    assert todo.whats(other) == {1: "beer"}
+    assert one.quarantined() == []
+    assert two.release(refused.id)
 
 
 def test_a_row_that_a_constraint_refuses(places: Places, dialect: str) -> None:
@@ -286,7 +302,9 @@ def test_json_of_postgres_stays_what_it_is(places: Places, kind: str, batch_rows
     values = ['{"a": [1, 2.50, "x"]}', '"text"', "null", "3", "[]"]
     for key, value in enumerate(values):
         central.ask(f"INSERT INTO todo(id, what) VALUES (?, ?::{kind})", (key, value))
-    central.run("INSERT INTO todo(id) VALUES (99)", "INSERT INTO todo(id) VALUES (98)", "DELETE FROM todo WHERE id = 98")
+    central.run(
+        "INSERT INTO todo(id) VALUES (99)", "INSERT INTO todo(id) VALUES (98)", "DELETE FROM todo WHERE id = 98"
+    )
     sync(two, one)
     laptop.run("""UPDATE todo SET what = '{"b": 2}' WHERE id = 0""", "DELETE FROM todo WHERE id = 1")
     sync(two, one)
@@ -343,6 +361,22 @@ def test_many_rows_in_many_pages(places: Places, dialect: str) -> None:
     assert todo.whats(place) == todo.whats(other) and len(todo.whats(place)) == 300
     assert one.nodes_with_pending() == two.nodes_with_pending() == {}
     assert one.quarantined() == two.quarantined() == []
+
+
+def test_what_is_staged_does_not_pile_up_in_postgres(places: Places) -> None:
+    """Nobody else removes what is dead in a temporary table, and it would be taken for a large one."""
+    place = places("postgres")
+    store = todo.node(place)
+    store.meet(PEER, CALLS_US)
+    store.meet(PEER + 1, CALLS_US)
+    for first in range(0, 2000, 500):
+        rows = [row(key, 5000) for key in range(first, first + 500)]
+        assert store.receive(todo.TABLE_ID, PEER, RowBatch(COLUMNS, rows)) == Receipt()
+        store.process_changes()
+    query = r"""SELECT count(*), sum(pg_relation_size(oid))::bigint FROM pg_class
+        WHERE relname LIKE 'door\_%' AND relpersistence = 't'"""
+    assert store.database.read(lambda link: link.rows(query)) == [(2, 0)]
+    assert len(todo.whats(place)) == 2000 and store.nodes_with_pending() == {PEER + 1: [todo.TABLE_ID]}
 
 
 def test_what_comes_from_one_node_goes_on_to_others(places: Places, dialect: str) -> None:

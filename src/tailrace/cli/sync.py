@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tailrace.errors import TailraceError
     from tailrace.sync.form import SyncForm
     from tailrace.sync.round import Progress
-    from tailrace.sync.store import SyncStatus
+    from tailrace.sync.store import SyncStatus, SyncStore
 
 SyncArgument = Annotated[
     str, typer.Argument(metavar="FILE.yml", help="A file with the key `sync`.", show_default=False)
@@ -43,15 +43,27 @@ def install(file: SyncArgument, as_json: JsonOption = False) -> None:
         store = SyncStore.install(database, form.declared)
         tables = [shape.entity.table for shape in store.by_batch()]
         place, node = database.place, str(store.node_id)
+        left = _not_declared(store)
     if as_json:
-        print(json.dumps({"database": place, "node": node, "tables": tables}))
+        print(json.dumps({"database": place, "node": node, "tables": tables, "not_declared": left}))
     else:
         print(f"{place} is node {node}; synced are: {', '.join(tables)}")
+        for table in left:
+            print(_about_not_declared(file, table))
 
 
 @app.command()
-def uninstall(file: SyncArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Remove everything that sync has made in the database. Your tables and their rows stay."""
+def uninstall(
+    file: SyncArgument,
+    *,
+    only: Annotated[
+        list[str] | None, typer.Option("--table", help="Only this table, though the file need not name it any more.")
+    ] = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove everything that sync has made for the file's tables. The tables and their rows stay."""
+    from tailrace.errors import TailraceError
     from tailrace.sync import install as installing
     from tailrace.sync.database import open_database
     from tailrace.sync.load import load_sync
@@ -60,10 +72,16 @@ def uninstall(file: SyncArgument, yes: YesOption = False, as_json: JsonOption = 
     entities = form.declared
     with closing(open_database(form.database.address)) as database:
         found = database.read(lambda link: installing.installed(link, database.dialect))
-        mine = [found[entity.table_id][0] for entity in entities if entity.table_id in found]
+        mine = {entity.table_id: found[entity.table_id][0] for entity in entities if entity.table_id in found}
+        if only:
+            mine = {table_id: table for table_id, (table, *_) in found.items() if table in only}
+            if lacking := sorted({*only} - {*mine.values()}):
+                what = f"not synced in {database.place}: {', '.join(lacking)}"
+                raise TailraceError("input.invalid", what, hint=f"tailrace sync status {file}")
         if mine:
-            confirm(f"Remove sync of {', '.join(mine)} from {database.place}? {_what_is_lost(form, database)}", yes=yes)
-        gone = database.write(lambda link: installing.uninstall(link, entities, database.dialect))
+            lost = _what_is_lost(form, database)
+            confirm(f"Remove sync of {', '.join(mine.values())} from {database.place}? {lost}", yes=yes)
+        gone = database.write(lambda link: installing.uninstall_tables(link, mine, database.dialect))
         place = database.place
     if as_json:
         print(json.dumps({"database": place, "removed": gone}))
@@ -79,11 +97,11 @@ def status(file: SyncArgument, as_json: JsonOption = False) -> None:
     from tailrace.sync.opening import opened
 
     with opened(load_sync(file)) as store:
-        found, place = store.status(), store.database.place
+        found, place, left = store.status(), store.database.place, _not_declared(store)
     if as_json:
-        print(json.dumps({"database": place, **_told(found)}))
+        print(json.dumps({"database": place, **_told(found), "not_declared": left}))
         return
-    for line in _lines(place, found):
+    for line in (*_lines(place, found), *(f"  {_about_not_declared(file, table)}" for table in left)):
         print(printable(line))
 
 
@@ -161,6 +179,20 @@ def _print_done(done: Mapping[str, Progress | TailraceError], *, as_json: bool) 
             from tailrace.cli.syncprogress import shown_progress
 
             print(printable(f"{name}: {shown_progress(each)}"))
+
+
+def _not_declared(store: SyncStore) -> list[str]:
+    """Tables whose changes are noted though the file does not name them."""
+    from tailrace.sync import install as installing
+
+    database = store.database
+    found = database.read(lambda link: installing.installed(link, database.dialect))
+    return [table for table_id, (table, *_) in found.items() if table_id not in store.shapes]
+
+
+def _about_not_declared(file: str, table: str) -> str:
+    what = f"{table} is installed too, and not in this file, so its changes only pile up"
+    return f"{what}: tailrace sync uninstall {file} --table {table}"
 
 
 def _what_is_lost(form: SyncForm, database: Any) -> str:

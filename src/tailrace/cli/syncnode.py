@@ -23,15 +23,30 @@ _PROOF: Final = re.compile(r"sha256\$[0-9a-f]{32}\$[0-9a-f]{64}")
 
 
 @app.command(name="self")
-def self_(file: FileArgument, as_json: JsonOption = False) -> None:
-    """Print this node's number and its proof, for `node add` at the nodes that it calls. Neither is a secret."""
-    from tailrace.sync.auth import hashed
+def self_(
+    file: FileArgument,
+    peer: Annotated[
+        str | None,
+        typer.Argument(metavar="[PEER]", help="The peer that is to know it; unless said the only one."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print this node's number and its proof, for `node add` at a node that it calls. Neither is a secret."""
+    from tailrace.errors import TailraceError
+    from tailrace.sync.auth import hashed, secret_for
     from tailrace.sync.load import load_sync
     from tailrace.sync.opening import opened
 
-    with opened(load_sync(file)) as store:
-        node, proof = str(store.node_id), hashed(store.secret)
-    print(json.dumps({"node": node, "proof": proof}) if as_json else f"{node} {proof}")
+    form = load_sync(file)
+    bonds = {each.name: each.address.bond for each in form.peers}
+    if peer is None and len(bonds) == 1:
+        (peer,) = bonds
+    if peer not in bonds:
+        what = f"{file} has several peers, or none" if peer is None else f"{file} has no peer {peer}"
+        raise TailraceError("input.invalid", what, hint=f"name one of: {', '.join(bonds) or '(add `peers`)'}")
+    with opened(form) as store:
+        node, proof = str(store.node_id), hashed(secret_for(store.secret, bonds[peer]))
+    print(json.dumps({"node": node, "peer": peer, "proof": proof}) if as_json else f"{node} {proof}")
 
 
 @app.command()

@@ -21,7 +21,7 @@ def list_(
     limit: Annotated[int, typer.Option(help="So many, the newest first.", min=1)] = 100,
     as_json: JsonOption = False,
 ) -> None:
-    """List them with the reason and the row: refused here, rejected by another node, lost against another edit."""
+    """List them with the reason: refused here, rejected by another node, lost against another edit, waiting."""
     from tailrace.cli.show import printable
     from tailrace.message import Micros, moment
     from tailrace.sync.load import load_sync
@@ -43,6 +43,25 @@ def list_(
         print(printable(f"    {'deleted' if each.row is None else json.dumps(each.row, ensure_ascii=False)}"))
     if not found:
         print("nothing is in quarantine")
+
+
+@app.command()
+def retry(
+    file: FileArgument,
+    numbers: Annotated[list[int], typer.Argument(metavar="ID…", help="As `list` shows them.", show_default=False)],
+    as_json: JsonOption = False,
+) -> None:
+    """Send rows once more that another node has rejected, as they are by now: it may want them today."""
+    from tailrace.errors import TailraceError
+    from tailrace.sync.load import load_sync
+    from tailrace.sync.opening import opened
+
+    with opened(load_sync(file)) as store:
+        failed = [number for number in numbers if not store.send_again(number)]
+    if failed:
+        what = f"not rejected by another node: {', '.join(map(str, failed))}"
+        raise TailraceError("input.invalid", what, hint="what was refused here is sent again by its sender's side")
+    print(json.dumps({"sent_again": numbers}) if as_json else f"sent again: {', '.join(map(str, numbers))}")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Where another node is, and what it must hear to let this one in."""
+"""Where another node is, what it must hear to let this one in, and who it must be."""
 
 from __future__ import annotations
 
@@ -24,19 +24,36 @@ class PeerAddress:
     """What is said on the first contact."""
     ca: str | None = None
     """A file with the certificates that sign its own."""
+    node: int | None = None
+    """The number that it must have."""
+    known_as: str | None = None
+    """The name under which it has come to know this node, if it is called at several addresses."""
+
+    @property
+    def bond(self) -> str:
+        """What the secret is for. A user has said it: no peer can make this node tell what is meant for another."""
+        return self.known_as or self.name
 
     def __post_init__(self) -> None:
         if self.enrol is not None:
             keep_secret(self.enrol)
 
     @classmethod
-    def of(cls, url: str, *, name: str | None = None, enrol: str | None = None, ca: str | None = None) -> PeerAddress:
+    def of(
+        cls,
+        url: str,
+        *,
+        name: str | None = None,
+        enrol: str | None = None,
+        ca: str | None = None,
+        node: int | None = None,
+    ) -> PeerAddress:
         """An address that somebody has typed. Raises `config.invalid`."""
         try:
             sound = checked_url(url)
         except ValueError as error:
             raise TailraceError("config.invalid", str(error), hint="write https://host:port") from None
-        return cls(name or sound.partition("://")[2], sound, enrol, ca)
+        return cls(name or sound.partition("://")[2], sound, enrol, ca, node)
 
 
 def checked_url(url: str) -> str:

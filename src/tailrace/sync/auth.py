@@ -1,11 +1,15 @@
 """Who may call: a node says its number and its secret, of which only a salted hash is kept.
 
+Each node that is called hears another secret, made of the one in the database and the name that it has there: with what
+it hears it can be nobody at other nodes.
+
 Secrets are random and long, so that a plain hash cannot be guessed. What was read from the database is kept for some
 seconds: a node that is removed is let in no longer than that.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import re
@@ -20,7 +24,7 @@ from typing import Final
 from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_NODES_MAX
 from tailrace.masking import keep_secret
-from tailrace.sync.nodes import CALLS_US
+from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
 from tailrace.sync.store import SyncStore
 
 SECRET_CHARACTERS_MIN: Final = 16
@@ -46,6 +50,12 @@ class Caller:
 
     node: int
     secret: str = field(repr=False)
+
+
+def secret_for(secret: str, peer: str) -> str:
+    """What a node says to one of those that it calls, which goes by that name."""
+    digest = hmac.digest(secret.encode(), f"tailrace sync: {peer}".encode(), "sha256")
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def hashed(secret: str) -> str:
@@ -132,7 +142,7 @@ class Gate:
     def _check_stored(self, caller: Caller, enrol: str | None) -> None:
         known = self._store.node(caller.node)
         if known is None or known.auth is None:
-            self._admit(caller, enrol, is_new=known is None)
+            self._admit(caller, enrol, known)
             known = self._store.node(caller.node)
         if known is None or known.auth is None or not matches(known.auth, caller.secret):
             what = f"that is not the secret of node {caller.node}"
@@ -144,13 +154,20 @@ class Gate:
                 self._kept.clear()
             self._kept[caller.node] = (known.auth, self._now() + KEPT_S)
 
-    def _admit(self, caller: Caller, enrol: str | None, *, is_new: bool) -> None:
-        """A newcomer. If two come as the same node at once, one of them is it, and the other one is refused."""
+    def _admit(self, caller: Caller, enrol: str | None, known: Node | None) -> None:
+        """A newcomer. If two come as the same node at once, one of them is it, and the other one is refused.
+
+        One that this node calls is none: with its number anybody could get what is meant for it.
+        """
+        if known is not None and known.rel & WE_CALL:
+            what = f"node {caller.node} is called by this one, and was not let in to call it"
+            hint = f"at this side: tailrace sync node add {caller.node}, with its proof"
+            raise TailraceError("sync.not_admitted", what, hint=hint)
         is_enrolled = self._enrol is not None and hmac.compare_digest(self._enrol.encode(), (enrol or "").encode())
         if self._accept is not Accept.ANYONE and not is_enrolled:
             what = f"node {caller.node} is not known here"
             raise TailraceError("sync.not_admitted", what, hint=f"at this side: tailrace sync node add {caller.node}")
-        if is_new and self._store.count_nodes() >= SYNC_NODES_MAX:
+        if known is None and self._store.count_nodes() >= SYNC_NODES_MAX:
             what = f"there are {SYNC_NODES_MAX} nodes already"
             raise TailraceError("sync.busy", what, hint="register the node, or remove those that are gone")
         self._store.meet(caller.node, CALLS_US, hashed(caller.secret))

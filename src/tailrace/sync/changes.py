@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from tailrace.errors import TailraceError
-from tailrace.sync import names, sqliteddl
+from tailrace.sync import names, postgresddl, sqliteddl
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Changes, RunOnChange
 from tailrace.sync.exchange import Key
@@ -113,12 +113,12 @@ def _run(link: Link, shape: Shape, by_table: dict[str, Shape], present: set[int]
     nodes = shape.own_table(names.NODES)
     node = f"{nodes}.{shape.own('nodeId')}"
     audience = "" if entity.audience is None else f" WHERE {for_node(entity.audience.of(shape.dialect), node)}"
-    same = equal([f"{shape.table}.{name}" for name in shape.table_key], _keys(shape, "c"))
+    same = equal([f"{shape.table}.{name}" for name in shape.table_key], _keys(shape, "door_c"))
     _merge(
         link,
         shape,
-        f"""SELECT {keys}, {node} FROM {taken} AS c
-            JOIN {shape.table} ON c.chTableId = {shape.table_id} AND {same} CROSS JOIN {nodes}{audience}""",
+        f"""SELECT {keys}, {node} FROM {taken} AS door_c
+            JOIN {shape.table} ON door_c.chTableId = {shape.table_id} AND {same} CROSS JOIN {nodes}{audience}""",
     )
 
 
@@ -140,10 +140,11 @@ def _take(link: Link, shapes: Sequence[Shape]) -> str:
     if shape.dialect is Dialect.POSTGRES:
         changes = shape.own_table(names.CHANGES)
         kinds = "chtableid integer, chentitypk text, chentitypk2 text, chentitypk3 text, chentitypk4 text"
-        link.run(f"CREATE TEMP TABLE IF NOT EXISTS door_taken({kinds}, chtype integer, chid bigint)")
+        own = f"door_taken({kinds}, chtype integer, chid bigint)"
+        link.run(f"CREATE TEMP TABLE IF NOT EXISTS {own} {postgresddl.SCRATCH}")
         link.run(
-            f"""WITH gone AS (DELETE FROM {changes} WHERE chid IN (
-                    SELECT chid FROM {changes} WHERE {_about(shapes)} ORDER BY chid LIMIT {LINES_MAX})
+            f"""WITH gone AS (DELETE FROM {changes} WHERE chid = ANY (ARRAY(
+                    SELECT chid FROM {changes} WHERE {_about(shapes)} ORDER BY chid LIMIT {LINES_MAX}))
                 RETURNING {columns})
             INSERT INTO pg_temp.door_taken SELECT * FROM gone"""
         )
@@ -177,34 +178,34 @@ def _merge(link: Link, shape: Shape, wanted: str, *, is_unique: bool = False) ->
     nodes, oneself = shape.own_table(names.NODES), shape.own_table(names.SELF)
     version, version_node = current(shape)
     if shape.dialect is Dialect.POSTGRES:
-        has_it = f"t.trkrversionid IS NOT DISTINCT FROM {version} AND t.trkrversionnode = {version_node}"
-        is_sent, no = "t.trkrprocessed", "false"
+        has_it = f"door_t.trkrversionid IS NOT DISTINCT FROM {version} AND door_t.trkrversionnode = {version_node}"
+        is_sent, no = "door_t.trkrprocessed", "false"
     else:
-        has_it = f"t.trkrVersionId IS {version} AND t.trkrVersionNode = {version_node}"
-        is_sent, no = "t.trkrProcessed = 1", "0"
-    at_stamp = equal([f"st.{name}" for name in shape.stamp_key], [f"w.{name}" for name in keys])
-    at_tracker = equal([f"t.{name}" for name in (*keys, node)], [f"w.{name}" for name in (*keys, node)])
+        has_it = f"door_t.trkrVersionId IS {version} AND door_t.trkrVersionNode = {version_node}"
+        is_sent, no = "door_t.trkrProcessed = 1", "0"
+    at_stamp = equal([f"door_st.{name}" for name in shape.stamp_key], [f"door_w.{name}" for name in keys])
+    at_tracker = equal([f"door_t.{name}" for name in (*keys, node)], [f"door_w.{name}" for name in (*keys, node)])
     link.run(
         f"""INSERT INTO {_main(shape, shape.tracker)}({columns})
-        WITH w({columns}) AS ({wanted})
-        SELECT {"" if is_unique else "DISTINCT"} {", ".join(f"w.{name}" for name in (*keys, node))} FROM w
-            JOIN {nodes} AS n ON n.{shape.own("nodeId")} = w.{node}
-            JOIN {shape.stamp} AS st ON {at_stamp} {table_join(shape) if shape.is_hash else ""}
-            LEFT JOIN {_main(shape, shape.tracker)} AS t ON {at_tracker}
-        WHERE w.{node} <> (SELECT {shape.own("nodeId")} FROM {oneself})
-            AND (t.{keys[0]} IS NULL OR ({is_sent} AND NOT ({has_it})))
-        ORDER BY {", ".join(f"w.{name}" for name in (*keys, node))}
+        WITH door_w({columns}) AS ({wanted})
+        SELECT {"" if is_unique else "DISTINCT"} {", ".join(f"door_w.{name}" for name in (*keys, node))} FROM door_w
+            JOIN {nodes} AS door_n ON door_n.{shape.own("nodeId")} = door_w.{node}
+            JOIN {shape.stamp} AS door_st ON {at_stamp} {table_join(shape) if shape.is_hash else ""}
+            LEFT JOIN {_main(shape, shape.tracker)} AS door_t ON {at_tracker}
+        WHERE door_w.{node} <> (SELECT {shape.own("nodeId")} FROM {oneself})
+            AND (door_t.{keys[0]} IS NULL OR ({is_sent} AND NOT ({has_it})))
+        ORDER BY {", ".join(f"door_w.{name}" for name in (*keys, node))}
         ON CONFLICT ({columns}) DO UPDATE SET {processed} = {no}"""
     )
 
 
 def _buried(shape: Shape, taken: str) -> str:
     """All who have a row that is gone, or were to get it."""
-    keys = ", ".join(f"had.{name}" for name in shape.tracker_key)
-    same = equal([f"had.{name}" for name in shape.tracker_key], _keys(shape, "c"))
-    return f"""SELECT {keys}, had.{shape.own("trkrDestinationNode")} FROM {taken} AS c
-        JOIN {_main(shape, shape.tracker)} AS had ON {same}
-        WHERE c.chTableId = {shape.table_id} AND c.chType = {_DELETED}"""
+    keys = ", ".join(f"door_had.{name}" for name in shape.tracker_key)
+    same = equal([f"door_had.{name}" for name in shape.tracker_key], _keys(shape, "door_c"))
+    return f"""SELECT {keys}, door_had.{shape.own("trkrDestinationNode")} FROM {taken} AS door_c
+        JOIN {_main(shape, shape.tracker)} AS door_had ON {same}
+        WHERE door_c.chTableId = {shape.table_id} AND door_c.chType = {_DELETED}"""
 
 
 def _keys(shape: Shape, row: str) -> list[str]:
@@ -270,8 +271,8 @@ class _Shadows:
                 self._link.run(f"DROP TABLE {self._changes}")
 
     def show_changes(self, watched: Sequence[Shape], taken: str) -> None:
-        """Let the ChangeLog have the lines of some tables, of each row the last one. Keys have their own type if that is
-        one and the same."""
+        """Let the ChangeLog have lines of some tables, of each row the last one. Keys have their own type if there is
+        only one."""
         name = self._shape.own(names.CHANGES)
         self._changes = f"{self._space}.{name}"
         columns = ", ".join(_COLUMNS)

@@ -79,10 +79,20 @@ class SyncNode:
         return int(self.store.node_id)
 
     def sync_with(
-        self, url: str, *, enrol: str | None = None, ca: str | None = None, report: Report | None = None
+        self,
+        url: str,
+        *,
+        name: str | None = None,
+        enrol: str | None = None,
+        ca: str | None = None,
+        node: int | None = None,
+        report: Report | None = None,
     ) -> Progress:
-        """Exchange everything with a node once. What was exchanged stays so, wherever this is cut off."""
-        return self.sync_at(PeerAddress.of(url, enrol=enrol, ca=ca), report)
+        """Exchange everything with a node once. What was exchanged stays so, wherever this is cut off.
+
+        A node whose address may change needs a name: it is known by that, or else by host and port.
+        """
+        return self.sync_at(PeerAddress.of(url, name=name, enrol=enrol, ca=ca, node=node), report)
 
     def sync_at(self, address: PeerAddress, report: Report | None = None) -> Progress:
         """The same with an address."""

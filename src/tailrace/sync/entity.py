@@ -9,12 +9,15 @@ from typing import Any, Final
 
 from tailrace.errors import TailraceError
 from tailrace.sync.exchange import Key
-from tailrace.sync.names import Dialect
+from tailrace.sync.names import LAST_KEYS, OWN_TABLES, Dialect
 
 TABLE_ID_MAX: Final = (1 << 31) - 1
 BATCH_DEFAULT: Final = 100
 BATCH_ROWS_MAX: Final = 10_000
 BATCH_ROWS_DEFAULT: Final = BATCH_ROWS_MAX
+_ROWS: Final = ("new", "old", "excluded")
+"""What SQL calls rows where it changes others."""
+_OWN: Final = {name.lower() for name in (*OWN_TABLES, LAST_KEYS)}
 NAME_BYTES_MAX: Final = 63
 """Of a name in PostgreSQL. Names of sync's own that would be longer are made of the table's number."""
 
@@ -135,6 +138,12 @@ class Entity:
         for name in (self.table, self.tracker_name, self.view_name):
             if not name or "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
                 raise _invalid(f"a table cannot be called {name!r}")
+            if name.lower() in _OWN:
+                raise _invalid(f"{name} is the name of a table of sync's own")
+        if self.table.lower() in _ROWS or self.table.lower().startswith("door_"):
+            raise _invalid(
+                f"a table that is called {self.table} cannot be synced: in triggers that means something else"
+            )
         if not 0 < self.table_id <= TABLE_ID_MAX:
             raise _invalid(f"table {self.table}: table_id {self.table_id} is not between 1 and {TABLE_ID_MAX}")
         if not 0 < self.batch_rows <= BATCH_ROWS_MAX:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
@@ -100,22 +100,29 @@ class ClockForm(Options):
         return ClockRule(self.policy, self.warn_after)
 
 
+PEER_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"
+
+
 class PeerForm(Options):
     """A node that this one calls."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
-    """What it is called here."""
+    name: Annotated[str, Field(pattern=PEER_NAME)]
+    """What it is called here. It knows this node by a secret that is made for that name."""
     url: Annotated[str, AfterValidator(checked_url)]
     """Where it listens, `https://host:port`; only this machine is called without encryption."""
     enrol: Annotated[SecretStr, Field(min_length=1)] | None = None
     """What is said there on the first contact, to be let in."""
     ca: FilePath | None = None
     """Certificates that sign its own, when the system's do not."""
+    node: Annotated[int, Field(gt=0, lt=1 << 63)] | None = None
+    """The number that it must have; needed for one that calls this node, too."""
+    known_as: Annotated[str, Field(pattern=PEER_NAME)] | None = None
+    """The name of another peer that is the same node, at another address."""
 
     @property
     def address(self) -> PeerAddress:
         enrol = None if self.enrol is None else self.enrol.get_secret_value()
-        return PeerAddress(self.name, self.url, enrol=enrol, ca=self.ca)
+        return PeerAddress(self.name, self.url, enrol, self.ca, self.node, self.known_as)
 
 
 class BothForm(Options):

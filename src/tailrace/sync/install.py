@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -16,8 +16,10 @@ from tailrace.sync.names import Dialect, mark, quoted
 from tailrace.sync.shape import Shape, shape_of
 from tailrace.sync.trackers import take_turn
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the tables of sync's own."""
+_UPGRADES: Final = {1: ("ALTER TABLE DoorNode ADD COLUMN calledAs TEXT",)}
+"""By format: what makes the next one of it."""
 NODE_ID_MAX: Final = (1 << 63) - 1
 KEY_NODE_MAX: Final = (1 << 20) - 1
 _INSTALLING: Final = 0x446F6F72
@@ -28,6 +30,8 @@ def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Sh
     check_entities(entities)
     if dialect is Dialect.POSTGRES:
         link.run("SELECT pg_advisory_xact_lock($1)", (_INSTALLING,))
+    if not has_table(link, dialect, names.ENTITIES):
+        _check_free(link, dialect, names.OWN_TABLES)
     schema = _schema(link, dialect)
     tables = sqliteddl.TABLES if dialect is Dialect.SQLITE else postgresddl.TABLES
     for text in tables:
@@ -38,14 +42,20 @@ def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Sh
 
 def uninstall(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[str]:
     """Remove everything of some entities, and with the last of them everything. Says which tables were synced."""
+    return uninstall_tables(link, {entity.table_id for entity in entities}, dialect)
+
+
+def uninstall_tables(link: Link, table_ids: Collection[int], dialect: Dialect) -> list[str]:
+    """The same for tables that nobody declares any more."""
     found = installed(link, dialect)
-    gone = [found[entity.table_id] for entity in entities if entity.table_id in found]
+    gone = [entry for table_id, entry in found.items() if table_id in table_ids]
     for table_id, (table, tracker, stamp, view, _) in found.items():
-        if any(entity.table_id == table_id for entity in entities):
+        if table_id in table_ids:
             _drop_triggers(link, table_id, table, view, dialect)
             for name in (tracker, stamp):
                 link.run(f"DROP TABLE IF EXISTS {quoted(name)}")
             link.run(f"DELETE FROM {_own(dialect, names.ENTITIES)} WHERE tableId = {table_id:d}")
+            link.run(f"DELETE FROM {_own(dialect, names.CHANGES)} WHERE chTableId = {table_id:d}")
     if found and len(gone) == len(found):
         for name in names.OWN_TABLES:
             link.run(f"DROP TABLE IF EXISTS {_own(dialect, name)}")
@@ -65,6 +75,9 @@ def check_installed(link: Link, entities: Sequence[Entity], dialect: Dialect) ->
     """The shapes of entities. Raises `sync.not_installed` when what is there is missing or not what is declared."""
     check_entities(entities)
     found = installed(link, dialect)
+    if found and link.value(f"SELECT format FROM {_own(dialect, names.SELF)}") != FORMAT:
+        what = "sync was installed by another version of this program"
+        raise TailraceError("sync.not_installed", what, hint="tailrace sync install")
     shapes = [shape_of(link, entity, dialect) for entity in entities]
     for shape in shapes:
         entry = found.get(shape.table_id)
@@ -89,9 +102,16 @@ def _be_somebody(link: Link, dialect: Dialect) -> None:
         values = (secrets.randbelow(NODE_ID_MAX) + 1, secrets.token_urlsafe(32), secrets.randbelow(KEY_NODE_MAX + 1))
         into = f"{_own(dialect, names.SELF)}(nodeId, secret, keyNode, format)"
         link.run(f"INSERT INTO {into} VALUES ({marks})", (*values, FORMAT))
-    elif known[0][0] > FORMAT:
-        what = f"the database is synced by a newer program (format {known[0][0]}, this one knows {FORMAT})"
+        return
+    (found,) = known[0]
+    if found > FORMAT:
+        what = f"the database is synced by a newer program (format {found}, this one knows {FORMAT})"
         raise TailraceError("sync.not_installed", what, hint="upgrade tailrace")
+    for older in range(found, FORMAT):
+        for text in _UPGRADES[older]:
+            link.run(text)
+    if found != FORMAT:
+        link.run(f"UPDATE {_own(dialect, names.SELF)} SET format = {FORMAT}")
 
 
 def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
@@ -106,6 +126,8 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
             return shape
         _check_same_tables(shape, before)
         _drop_triggers(link, shape.table_id, before[0], before[3], dialect)
+    else:
+        _check_free(link, dialect, (*_folded(shape), entity.view_name))
     _check_unique(link, shape)
     for text in (*ddl.tables_of(shape), *ddl.backfill(shape)):
         link.run(text)
@@ -160,6 +182,19 @@ def _definition(shape: Shape) -> str:
     tables = repr((shape.key, entity.version, ddl.tables_of(shape)))
     parts = (tables, "\n".join(ddl.triggers_of(shape).values()), audience)
     return " ".join(hashlib.sha256(part.encode()).hexdigest()[:32] for part in parts)
+
+
+def _check_free(link: Link, dialect: Dialect, wanted: Sequence[str]) -> None:
+    """Tables of somebody else are not taken for sync's own, though they may be called so."""
+    for name in wanted:
+        if dialect is Dialect.POSTGRES:
+            own = name.lower() if name in names.OWN_TABLES else name
+            is_there = link.value("SELECT to_regclass($1) IS NOT NULL", (quoted(own),))
+        else:
+            is_there = link.value("SELECT 1 FROM sqlite_master WHERE name = ?1 COLLATE NOCASE", (name,))
+        if is_there:
+            what = f"there is a table or view {name} already, which sync has not made and would need the name of"
+            raise TailraceError("config.invalid", what, hint="rename it, or name others with `tracker` and `view`")
 
 
 def _check_same_number(entity: Entity, known: Mapping[int, tuple[str, ...]]) -> None:

@@ -8,10 +8,12 @@ from contextlib import contextmanager
 
 from tailrace.sync import oneself
 from tailrace.sync.address import PeerAddress
+from tailrace.sync.auth import secret_for
 from tailrace.sync.clock import ClockRule, ClockVerdict, ahead_ms
 from tailrace.sync.httplink import HttpLink
 from tailrace.sync.httppeer import HttpPeer
-from tailrace.sync.store import WE_CALL, SyncStore
+from tailrace.sync.identity import check_identity
+from tailrace.sync.store import SyncStore
 
 NowMs = Callable[[], int]
 
@@ -31,13 +33,13 @@ def meeting(
 ) -> Iterator[tuple[HttpPeer, ClockVerdict]]:
     """A node that answers. Raises `sync.unreachable` if it does not, `sync.clock` if its clock is too far off.
 
-    1. It says who it is, and lets us in, if need be with the word of `enrol`.
+    1. It says who it is, and lets us in, if need be with the word of `enrol`. It cannot be whoever it likes.
     2. Clocks are compared before anything is exchanged.
     3. It is known from now on, and gets what it should have.
 
     Whoever may want to end it early, from another thread, is given the link with `opened`.
     """
-    with HttpLink(address, store.node_id, store.secret) as link:
+    with HttpLink(address, store.node_id, secret_for(store.secret, address.bond)) as link:
         if opened is not None:
             opened(link)
         peer, verdict = _greeted(store, link, rule, now_ms)
@@ -50,13 +52,13 @@ def _greeted(store: SyncStore, link: HttpLink, rule: ClockRule, now_ms: NowMs) -
     before_ms = now_ms() + shift_ms
     peer = HttpPeer.greet(link, store.shape)  # 1
     after_ms = now_ms() + shift_ms
+    known = check_identity(store, link.address, peer.node_id)
     verdict = rule.judge(link.address.name, ahead_ms(peer.greeting.time_ms, before_ms, after_ms))  # 2
     if verdict.shift_ms:
         database.write(lambda at: oneself.shift_clock(at, dialect, shift_ms + verdict.shift_ms))
-    known = store.node(peer.node_id)
-    if known is None or not known.rel & WE_CALL:
+    if known is None or known.called_as is None:
         number = peer.greeting.key_node
         if number is not None:  # before the node is known, so that a cut between the two does no harm
             store.key_node = database.write(lambda at: oneself.adopt_key_node(at, dialect, number))
-        store.meet(peer.node_id, WE_CALL)  # 3
+        store.call(peer.node_id, link.address.bond)  # 3
     return peer, verdict

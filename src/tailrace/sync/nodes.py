@@ -29,12 +29,25 @@ class Node:
     """What it must prove to know, as it is stored; None when it was never told."""
     rel: int
     key_node: int | None
+    called_as: str | None = None
+    """What it is called where it is called."""
 
 
 def find(link: Link, dialect: Dialect, node: int) -> Node | None:
-    query = f"SELECT auth, rel, keyNode FROM DoorNode WHERE nodeId = {mark(dialect, 1)}"
+    query = f"SELECT auth, rel, keyNode, calledAs FROM DoorNode WHERE nodeId = {mark(dialect, 1)}"
     found = link.rows(query, (node,))
     return Node(*found[0]) if found else None
+
+
+def find_called(link: Link, dialect: Dialect, name: str) -> int | None:
+    """The node that is called so."""
+    found = link.value(f"SELECT nodeId FROM DoorNode WHERE calledAs = {mark(dialect, 1)}", (name,))
+    return None if found is None else int(found)
+
+
+def set_called(link: Link, dialect: Dialect, node: int, name: str) -> None:
+    """What a node is called from now on."""
+    link.run(f"UPDATE DoorNode SET calledAs = {mark(dialect, 2)} WHERE nodeId = {mark(dialect, 1)}", (node, name))
 
 
 def count(link: Link) -> int:

@@ -23,13 +23,15 @@ _OVERTAKEN: Final = """
         IF NOT FOUND THEN
             RAISE EXCEPTION 'a newer version came meanwhile' USING ERRCODE = 'serialization_failure';
         END IF;"""
+SCRATCH: Final = "ON COMMIT DELETE ROWS"
+"""Of temporary tables that stay as long as a connection: nobody else removes what is dead in them."""
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS {schema}.doorself(
         nodeid bigint NOT NULL, secret text NOT NULL, keynode integer NOT NULL,
         clockshift bigint NOT NULL DEFAULT 0, format integer NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS {schema}.doornode(
         nodeid bigint PRIMARY KEY, auth text, rel integer NOT NULL DEFAULT 0, keynode integer UNIQUE,
-        lastseen bigint NOT NULL DEFAULT 0)""",
+        lastseen bigint NOT NULL DEFAULT 0, calledas text)""",
     """CREATE TABLE IF NOT EXISTS {schema}.changelog(
         chid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, chtableid integer NOT NULL,
         chentitypk text NOT NULL, chentitypk2 text, chentitypk3 text, chentitypk4 text, chtype integer NOT NULL)""",

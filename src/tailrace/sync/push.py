@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -142,6 +142,11 @@ class Channels:
         for channel in self.all().get(node, []):
             channel.forget(table)
 
+    def knows(self, node: int, tables: Collection[int]) -> None:
+        """A node has heard of these, as an answer. What it does not want is not told to it again and again."""
+        for channel in self.all().get(node, []):
+            channel.fresh(tables)
+
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
@@ -159,7 +164,8 @@ class Dispatcher:
         self._channels = channels
         self._gate = gate
         self._stop = threading.Event()
-        self._swept = self._seen = time.monotonic()
+        self._swept = time.monotonic()
+        self._noted: float | None = None
         self._found = 0
         self._thread = threading.Thread(target=self._run, name="tailrace sync push", daemon=True)
 
@@ -182,6 +188,8 @@ class Dispatcher:
                 failed = error.code
             else:
                 failed = ""
+        with suppress(TailraceError):  # it is a pity, and no more
+            self._note_seen(time.monotonic())
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -194,7 +202,10 @@ class Dispatcher:
                 for channel in channels:
                     if tables := channel.fresh(pending):
                         channel.send(tables)
-        if now - self._seen >= SEEN_S:
-            self._seen = now
-            if seen := self._gate.take_seen():
-                self._store.saw(seen)
+        if self._noted is None or now - self._noted >= SEEN_S:
+            self._note_seen(now)
+
+    def _note_seen(self, now: float) -> None:
+        if seen := self._gate.take_seen():
+            self._noted = now
+            self._store.saw(seen)

@@ -119,6 +119,28 @@ def listed(link: Link, dialect: Dialect, limit: int) -> list[Quarantined]:
     ]
 
 
+def send_again(link: Link, shape: Shape, number: int) -> bool:
+    """Let a row that another node did not want be sent to it once more, as it is by now; whether that can be."""
+    at = f"qId = {shape.mark(1)} AND qKind = '{Why.REJECTED}'"
+    found = link.rows(f"SELECT qKey, qNode FROM {shape.own_table('DoorQuarantine')} WHERE {at}", (number,))
+    if not found:
+        return False
+    ((text, node),) = found
+    key = from_wire(shape, [tuple(orjson.loads(text))], shape.key)[0]
+    marks = [shape.mark(place) for place in range(1, len(key) + 1)]
+    if shape.dialect is Dialect.POSTGRES:
+        marks = [f"{place}::text::{kind}" for place, kind in zip(marks, shape.key_types, strict=True)]
+    at_key = equal(shape.tracker_key, marks)
+    no = "false" if shape.dialect is Dialect.POSTGRES else "0"
+    opened = link.run(
+        f"""UPDATE {shape.tracker} SET {shape.own("trkrProcessed")} = {no}
+        WHERE {at_key} AND {shape.own("trkrDestinationNode")} = {node:d}""",
+        key,
+    )
+    link.run(f"DELETE FROM {shape.own_table('DoorQuarantine')} WHERE qId = {shape.mark(1)}", (number,))
+    return opened == 1
+
+
 def _keep(link: Link, shape: Shape, why: Why, lost: Lost, reason: str) -> None:
     marks = ", ".join(shape.mark(number) for number in range(1, 9))
     row = None if lost.row is None else orjson.dumps(lost.row).decode()

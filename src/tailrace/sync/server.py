@@ -170,6 +170,7 @@ class Service:
 
         def ask() -> Answer:
             tables = self._pending_tables(caller.node)
+            self._channels.knows(caller.node, tables)
             for table in self._store.shapes.keys() - self._has_rows:
                 if not self._store.is_empty(table):
                     self._has_rows.add(table)

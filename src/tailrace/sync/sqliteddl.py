@@ -28,7 +28,7 @@ TABLES: Final = (
         clockShift INTEGER NOT NULL DEFAULT 0, format INTEGER NOT NULL)""",
     """CREATE TABLE IF NOT EXISTS DoorNode(
         nodeId INTEGER PRIMARY KEY, auth TEXT, rel INTEGER NOT NULL DEFAULT 0, keyNode INTEGER UNIQUE,
-        lastSeen INTEGER NOT NULL DEFAULT 0)""",
+        lastSeen INTEGER NOT NULL DEFAULT 0, calledAs TEXT)""",
     """CREATE TABLE IF NOT EXISTS ChangeLog(
         chId INTEGER PRIMARY KEY AUTOINCREMENT, chTableId INTEGER NOT NULL,
         chEntityPk NOT NULL, chEntityPk2, chEntityPk3, chEntityPk4, chType INTEGER NOT NULL)""",

@@ -96,6 +96,21 @@ class SyncStore:
         self._check_other(node)
         return self.database.write(lambda link: self._meet(link, node, rel, auth))
 
+    def call(self, node: int, name: str) -> bool:
+        """A node is called, and goes by that name from now on; whether it was unknown."""
+        self._check_other(node)
+
+        def note(link: Link) -> bool:
+            is_new = self._meet(link, node, WE_CALL, None)
+            nodes.set_called(link, self.database.dialect, node, name)
+            return is_new
+
+        return self.database.write(note)
+
+    def called(self, name: str) -> int | None:
+        """The node that goes by a name."""
+        return self.database.read(lambda link: nodes.find_called(link, self.database.dialect, name))
+
     def node(self, node: int) -> Node | None:
         """What is known of another node; None when it is unknown."""
         return self.database.read(lambda link: nodes.find(link, self.database.dialect, node))
@@ -288,6 +303,19 @@ class SyncStore:
         """Somebody has dealt with a row in quarantine."""
         query = f"DELETE FROM DoorQuarantine WHERE qId = {mark(self.database.dialect, 1)}"
         return self.database.write(lambda link: link.run(query, (number,)) == 1)
+
+    def send_again(self, number: int) -> bool:
+        """Send a row once more that another node did not want; whether that is possible."""
+
+        def note(link: Link) -> bool:
+            query = f"SELECT qTableId FROM DoorQuarantine WHERE qId = {mark(self.database.dialect, 1)}"
+            shape = self.shapes.get(link.value(query, (number,)) or 0)
+            if shape is None:
+                return False
+            trackers.take_turn(link, shape)
+            return quarantine.send_again(link, shape, number)
+
+        return self.database.write(note)
 
     def status(self) -> SyncStatus:
         def ask(link: Link) -> SyncStatus:

@@ -41,7 +41,7 @@ def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: 
     """The rows that a node should get, likewise."""
     keys = dict(zip(shape.key, shape.tracker_key, strict=True))
     wanted = [
-        shape.shown(name, f"tr.{keys[name]}" if name in keys else f"{shape.table}.{quoted(name)}")
+        shape.shown(name, f"door_tr.{keys[name]}" if name in keys else f"{shape.table}.{quoted(name)}")
         for name in shape.column_names
     ]
     query, values = _pending_query(shape, [*wanted, *_stamp(shape)], node, after, limit)
@@ -70,8 +70,8 @@ def held(link: Link, shape: Shape, trackers: Sequence[Tracker]) -> list[Tracker]
     if shape.dialect is Dialect.POSTGRES:
         places = link.rows(_held_postgres(shape), (_as_json(shape, trackers),))
         return [trackers[place - 1] for (place,) in places]
-    query = f"""SELECT 1 FROM {shape.stamp} AS st {_with_table(shape)}
-        WHERE {equal([f"st.{name}" for name in shape.stamp_key], _marks(shape))} AND {_is_current(shape)}"""
+    query = f"""SELECT 1 FROM {shape.stamp} AS door_st {_with_table(shape)}
+        WHERE {equal([f"door_st.{name}" for name in shape.stamp_key], _marks(shape))} AND {_is_current(shape)}"""
     return [each for each, told in zip(trackers, _bound(shape, trackers), strict=True) if link.rows(query, told)]
 
 
@@ -92,8 +92,8 @@ def forget(link: Link, shape: Shape, node: int) -> None:
 def current(shape: Shape) -> list[str]:
     """Two expressions: the version that is here, and the node that made it. A hash says by itself what it is of."""
     if not shape.is_hash:
-        return [f"st.{shape.own('stTime')}", f"st.{shape.own('stNode')}"]
-    gone = f"'-' || st.{shape.own('stTime')} || '-' || st.{shape.own('stNode')}"
+        return [f"door_st.{shape.own('stTime')}", f"door_st.{shape.own('stNode')}"]
+    gone = f"'-' || door_st.{shape.own('stTime')} || '-' || door_st.{shape.own('stNode')}"
     return [f"CASE WHEN {_gone(shape)} THEN {gone} ELSE {shape.table}.{shape.version} END", "0"]
 
 
@@ -108,7 +108,7 @@ def key_columns(shape: Shape, row: str) -> list[str]:
 
 def table_join(shape: Shape) -> str:
     """The table beside its stamps, for those versions that stand in it."""
-    return f"LEFT JOIN {shape.table} ON {equal(_table_columns(shape), [f'st.{name}' for name in shape.stamp_key])}"
+    return f"LEFT JOIN {shape.table} ON {equal(_table_columns(shape), [f'door_st.{name}' for name in shape.stamp_key])}"
 
 
 def _with_table(shape: Shape) -> str:
@@ -120,23 +120,23 @@ def _table_columns(shape: Shape) -> list[str]:
 
 
 def _tracker_columns(shape: Shape) -> list[tuple[str, str]]:
-    return [(name, f"tr.{column}") for name, column in zip(shape.key, shape.tracker_key, strict=True)]
+    return [(name, f"door_tr.{column}") for name, column in zip(shape.key, shape.tracker_key, strict=True)]
 
 
 def _stamp(shape: Shape) -> list[str]:
-    return [f"st.{shape.own(name)}" for name in ("stTime", "stNode", "stDeleted")] + current(shape)[:1]
+    return [f"door_st.{shape.own(name)}" for name in ("stTime", "stNode", "stDeleted")] + current(shape)[:1]
 
 
 def _pending_query(
     shape: Shape, wanted: Sequence[str], node: int, after: Key | None, limit: int
 ) -> tuple[str, tuple[object, ...]]:
-    keys = [f"tr.{name}" for name in shape.tracker_key]
-    where = [f"tr.{shape.own('trkrDestinationNode')} = {shape.mark(1)}", _open(shape, "tr.")]
+    keys = [f"door_tr.{name}" for name in shape.tracker_key]
+    where = [f"door_tr.{shape.own('trkrDestinationNode')} = {shape.mark(1)}", _open(shape, "door_tr.")]
     where.append(f"({_gone(shape)} OR {_table_columns(shape)[0]} IS NOT NULL)")
     values: list[object] = [node, limit]
     if shape.entity.audience is not None:
         where.append(f"({_gone(shape)} OR ({for_node(shape.entity.audience.of(shape.dialect), node)}))")
-    stamp_keys, from_there = [f"st.{name}" for name in shape.stamp_key], ""
+    stamp_keys, from_there = [f"door_st.{name}" for name in shape.stamp_key], ""
     if after is not None:
         marks = [shape.mark(number) for number in range(3, 3 + len(keys))]
         if shape.dialect is Dialect.POSTGRES:  # whatever it is, it is read as a key or refused as a value
@@ -146,8 +146,8 @@ def _pending_query(
             from_there = f"AND {_is_after(_table_columns(shape), marks)}"
         where.append(_is_after(keys, marks))
         values += from_wire(shape, [tuple(after)], shape.key)[0]
-    query = f"""SELECT {", ".join(wanted)} FROM {shape.tracker} AS tr
-        JOIN {shape.stamp} AS st ON {equal(stamp_keys, keys)} {table_join(shape)} {from_there}
+    query = f"""SELECT {", ".join(wanted)} FROM {shape.tracker} AS door_tr
+        JOIN {shape.stamp} AS door_st ON {equal(stamp_keys, keys)} {table_join(shape)} {from_there}
         WHERE {" AND ".join(where)} ORDER BY {", ".join(keys)} LIMIT {shape.mark(2)}"""
     return query, tuple(values)
 
@@ -163,7 +163,7 @@ def _open(shape: Shape, prefix: str) -> str:
 
 
 def _gone(shape: Shape) -> str:
-    return f"st.{shape.own('stDeleted')}" + ("" if shape.dialect is Dialect.POSTGRES else " = 1")
+    return f"door_st.{shape.own('stDeleted')}" + ("" if shape.dialect is Dialect.POSTGRES else " = 1")
 
 
 def _marks(shape: Shape) -> list[str]:
@@ -188,8 +188,10 @@ def _bound(shape: Shape, trackers: Sequence[Tracker]) -> list[tuple[object, ...]
 def _mark_sqlite(shape: Shape) -> str:
     count = len(shape.key)
     version, by, node = (shape.mark(count + number) for number in (1, 2, 3))
-    same = equal([f"st.{name}" for name in shape.stamp_key], [f"{shape.tracker}.{name}" for name in shape.tracker_key])
-    here = f"FROM {shape.stamp} AS st {_with_table(shape)} WHERE {same}"
+    same = equal(
+        [f"door_st.{name}" for name in shape.stamp_key], [f"{shape.tracker}.{name}" for name in shape.tracker_key]
+    )
+    here = f"FROM {shape.stamp} AS door_st {_with_table(shape)} WHERE {same}"
     made_by = f"CASE {by} WHEN {ANY_NODE} THEN (SELECT {current(shape)[1]} {here}) ELSE {by} END"
     return f"""UPDATE {shape.tracker} SET trkrVersionId = {version}, trkrVersionNode = coalesce({made_by}, 0),
         trkrProcessed = EXISTS (SELECT 1 {here} AND {_is_current(shape)})
@@ -200,25 +202,25 @@ def _told(shape: Shape) -> str:
     """Versions that are bound as JSON, as a table with the columns k1, k2 …, v and n, and their places from 1 on."""
     columns = ", ".join((*(f"k{number}" for number in range(1, len(shape.key) + 1)), "v", "n"))
     read = f"json_to_recordset($1::json) AS ({key_types(shape)}, v {shape.version_type}, n bigint)"
-    return f"ROWS FROM ({read}) WITH ORDINALITY AS a({columns}, place)"
+    return f"ROWS FROM ({read}) WITH ORDINALITY AS door_a({columns}, place)"
 
 
 def _held_postgres(shape: Shape) -> str:
-    same = equal([f"st.{name}" for name in shape.stamp_key], key_columns(shape, "a"))
+    same = equal([f"door_st.{name}" for name in shape.stamp_key], key_columns(shape, "door_a"))
     here, here_node = current(shape)
-    return f"""SELECT a.place FROM {_told(shape)} JOIN {shape.stamp} AS st ON {same} {_with_table(shape)}
-        WHERE {here} = a.v AND (a.n = {ANY_NODE} OR {here_node} = a.n) ORDER BY a.place"""
+    return f"""SELECT door_a.place FROM {_told(shape)} JOIN {shape.stamp} AS door_st ON {same} {_with_table(shape)}
+        WHERE {here} = door_a.v AND (door_a.n = {ANY_NODE} OR {here_node} = door_a.n) ORDER BY door_a.place"""
 
 
 def _mark_postgres(shape: Shape) -> str:
-    same = equal([f"st.{name}" for name in shape.stamp_key], key_columns(shape, "a"))
+    same = equal([f"door_st.{name}" for name in shape.stamp_key], key_columns(shape, "door_a"))
     here, here_node = current(shape)
-    return f"""UPDATE {shape.tracker} AS tr SET trkrversionid = a.v,
-        trkrversionnode = coalesce(CASE a.n WHEN {ANY_NODE} THEN {here_node} ELSE a.n END, 0),
-        trkrprocessed = coalesce({here} = a.v AND (a.n = {ANY_NODE} OR {here_node} = a.n), false)
-        FROM {_told(shape)} LEFT JOIN {shape.stamp} AS st ON {same} {_with_table(shape)}
-        WHERE {equal([f"tr.{name}" for name in shape.tracker_key], key_columns(shape, "a"))}
-            AND tr.trkrdestinationnode = $2"""
+    return f"""UPDATE {shape.tracker} AS door_tr SET trkrversionid = door_a.v,
+        trkrversionnode = coalesce(CASE door_a.n WHEN {ANY_NODE} THEN {here_node} ELSE door_a.n END, 0),
+        trkrprocessed = coalesce({here} = door_a.v AND (door_a.n = {ANY_NODE} OR {here_node} = door_a.n), false)
+        FROM {_told(shape)} LEFT JOIN {shape.stamp} AS door_st ON {same} {_with_table(shape)}
+        WHERE {equal([f"door_tr.{name}" for name in shape.tracker_key], key_columns(shape, "door_a"))}
+            AND door_tr.trkrdestinationnode = $2"""
 
 
 def _as_json(shape: Shape, trackers: Sequence[Tracker]) -> str:

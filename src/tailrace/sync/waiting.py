@@ -1,4 +1,4 @@
-"""Rows that wait for others: one that refers to a row which is not here yet, or a deletion of one to which others refer.
+"""Rows that wait for others: one that refers to a row which is not here yet, a deletion of one to which others refer.
 
 Tables come one after the other, and what one node deletes together another one may hear of in parts. Such a row is kept
 beside those in quarantine, its sender is done with it, and it is tried again by itself when other rows have come.
