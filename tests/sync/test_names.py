@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -101,7 +102,8 @@ def exchange(places: Sequence[Place], named: Named) -> None:
         assert place.ask("SELECT count(*) FROM canary") == [(0,)]
         SyncStore(place.database(), entities)
         database = place.database()
-        assert database.write(lambda link, at=database: install.uninstall(link, entities, at.dialect)) == [named.table]
+        gone = database.write(partial(install.uninstall, entities=entities, dialect=database.dialect))
+        assert gone == [named.table]
         assert made(place) == was
         place.run(f"DROP TABLE {table}")
 
