@@ -34,8 +34,6 @@ write:
   - {name: office, sqlite: {path: office.db}, namespace: main\\.orders}
   - {name: archive, files: {path: archive, format: jsonl}}
 """
-_COLOURS = {"ground": "#fbfbf9", "raised": "#ffffff", "ink": "#1b1f23", "soft": "#57606a", "edge": "#c9ced4"}
-_COLOURS |= {"link": "#0b5c7a", "good": "#1a6e36", "troubled": "#8a5300", "bad": "#b3261e"}
 
 
 def main() -> None:
@@ -80,7 +78,7 @@ def take(chromium: Browser, url: str, directory: Path) -> None:
             page.goto(url)
             page.screenshot(path=FIGURES / f"page-{scheme}.png")
             if scheme == "light":
-                drawn = page.locator("svg.flow").evaluate("each => each.outerHTML")
+                drawn = page.locator(".wide svg.flow").evaluate("each => each.outerHTML")
                 (FIGURES / "flow.svg").write_text(standalone(drawn))
                 page.get_by_role("link", name="Retry or acknowledge").first.click()
                 page.screenshot(path=FIGURES / "page-stuck.png")
@@ -106,9 +104,10 @@ def standalone(drawn: str) -> str:
     """The drawing with the styles of the page that concern it, in the colours of the day."""
     sheet = (ROOT / "src" / "tailrace" / "web" / "static" / "style.css").read_text()
     rules = "\n".join(line.replace("svg ", "") for line in sheet.splitlines() if line.startswith("svg "))
-    for name, colour in _COLOURS.items():
+    colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", sheet.partition("@media")[0]))
+    for name, colour in colours.items():
         rules = rules.replace(f"var(--{name})", colour)
-    ground = f'<rect width="100%" height="100%" fill="{_COLOURS["ground"]}"/>'
+    ground = f'<rect width="100%" height="100%" fill="{colours["raised"]}"/>'
     head, rest = drawn.split(">", 1)
     head = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     return f"{head}><style>{rules}</style>{ground}{rest}\n"

@@ -84,6 +84,7 @@ CODES: Final[dict[str, Exit]] = {
     "queue.other_log": Exit.RUNTIME,
     "queue.other_site": Exit.INPUT,
     "queue.ahead": Exit.RUNTIME,
+    "queue.too_large": Exit.RUNTIME,
     "queue.outbox_taken": Exit.INPUT,
     "queue.too_many": Exit.RUNTIME,
     "queue.no_outbox": Exit.INPUT,

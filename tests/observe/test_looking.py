@@ -61,6 +61,16 @@ def test_top_once(tailrace: Tailrace, log: None) -> None:
     assert "10 messages" in shown.out
 
 
+def test_top_shows_first_who_needs_somebody(tailrace: Tailrace, log: None) -> None:
+    consumers = Consumers("log")
+    for number in range(60):
+        consumers.register(f"consumer-{number:02}", start=Offset(4))
+    consumers.invalidate("consumer-59", "past its cap")
+    shown = tailrace("top", "shop.yml", "--once").out
+    assert "invalidated" in shown.partition("not running")[0]
+    assert "--json has all" in shown
+
+
 def test_top_says_what_status_says(tailrace: Tailrace, log: None) -> None:
     found = tailrace("top", "shop.yml", "--json").json
     told = tailrace("status", "shop.yml", "--json").json

@@ -16,7 +16,7 @@ from tailrace.observe.logs import LogLook
 from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode
 from tailrace.observe.nodes import SILENT_S, TreeLook, overview_of_node, overview_of_replica, tree_of
 from tailrace.relay.subscription import consumer_name
-from tailrace.topology.answers import Confirmed, Offer
+from tailrace.topology.answers import Confirmed, Offer, Row
 from tailrace.topology.member import Report
 from tests.topology.clock import Clock
 from tests.topology.places import ROOT, site
@@ -26,6 +26,7 @@ ERROR = TailraceError("relay.unreachable", "no route", hint="look at the network
 SOURCE = {"state": "follow", "error": None, "behind": 3, "behind_bytes": 300, "behind_s": 1.5, "age_s": 0.1}
 PEER = {
     "node": "77",
+    "state": "follows",
     "is_following": True,
     "behind": 5,
     "behind_bytes": 500,
@@ -117,8 +118,8 @@ def test_a_source_of_which_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_peers(tmp_path: Path) -> None:
-    lost = {**PEER, "node": "78", "is_following": False, "lost": "past its cap"}
-    away = {**PEER, "node": "79", "is_following": False}
+    lost = {**PEER, "node": "78", "state": "lost", "is_following": False, "lost": "past its cap"}
+    away = {**PEER, "node": "79", "state": "away", "is_following": False}
     found = node(tmp_path, peers=[PEER, lost, away], slow={"copy": 12.0})
     assert [(each.state, each.health) for each in found.of(Kind.PEER)] == [
         ("follows", Health.GOOD),
@@ -217,7 +218,12 @@ def test_a_replica_that_is_cut_off_is_trouble(tmp_path: Path) -> None:
 
 def test_a_topology_is_not_asked_for_all_the_time() -> None:
     asked: list[int] = []
-    look = TreeLook(lambda: asked.append(1) or [])  # type: ignore[func-returns-value]
+
+    def ask() -> list[Row]:
+        asked.append(1)
+        return []
+
+    look = TreeLook(ask)
     assert look.read() is look.read()
     assert len(asked) == 1
 

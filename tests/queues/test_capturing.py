@@ -157,7 +157,7 @@ class TestExactlyOnce:
         for site in ("plant", "store"):
             found = logged(tmp_path, destination=snapshot_tag(site))
             told = [((message.data or {})["kind"], (message.data or {})["payload"], message.tx) for message in found]
-            assert told == [(2, b"1", "r1.1"), (2, b"2", "r1.1"), (3, b"", "r1.1")]
+            assert told == [(2, b"1", claim.attempt), (2, b"2", claim.attempt), (3, b"", claim.attempt)]
 
 
 _OLD_ROW = """INSERT INTO LRQ_Send_LogEntries (id, client, payload, destinations)

@@ -39,6 +39,7 @@ SINK = Standing(log=LOG, position=100, applied="a.1")
     ],
 )
 def test_what_comes_next(source: Source, sink: Standing, course: Course) -> None:
+    """Acceptance test 19."""
     assert decide(source, sink) is course
 
 

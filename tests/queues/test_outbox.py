@@ -351,8 +351,8 @@ class TestSnapshotRows:
         told = [(rows.client, rows.attempt, rows.sites, rows.kind, rows.payloads) for rows in batch.snapshots]
         sites = ("plant", "store")
         assert told == [
-            ("shop", "r1.2", sites, Kind.SNAPSHOT, [b"1", b"2", b"3"]),
-            ("shop", "r1.2", sites, Kind.SNAPSHOT_END, [b""]),
+            ("shop", claim.attempt, sites, Kind.SNAPSHOT, [b"1", b"2", b"3"]),
+            ("shop", claim.attempt, sites, Kind.SNAPSHOT_END, [b""]),
         ]
         place.outbox.forget(batch.position)
         assert place.ask("SELECT count(*) FROM LRQ_Send_SnapSync") == [(0,)]

@@ -37,6 +37,11 @@ def supplied(place: TestPlace) -> list[SnapshotRows]:
     return [rows for batch in place.read_all() for rows in batch.snapshots]
 
 
+def unmarked(rows: SnapshotRows) -> str:
+    """The attempt without the mark that tells it from others with its number."""
+    return rows.attempt.partition("-")[0]
+
+
 def payloads(place: TestPlace) -> list[bytes]:
     return [payload for rows in supplied(place) if rows.kind is Kind.SNAPSHOT for payload in rows.payloads]
 
@@ -55,7 +60,7 @@ def test_a_late_provider_serves_what_was_asked_before(place: TestPlace, kind: st
     with RoutingQueue("shop").provide_snapshots(place.connecting(kind), three):
         wait_for(is_done(place, "r1"))
         wait_for(is_done(place, "r2"))
-    found = [(rows.attempt, rows.sites, rows.kind, len(rows.payloads)) for rows in supplied(place)]
+    found = [(unmarked(rows), rows.sites, rows.kind, len(rows.payloads)) for rows in supplied(place)]
     assert found == [
         ("r1.1", ("plant",), Kind.SNAPSHOT, 3),
         ("r1.1", ("plant",), Kind.SNAPSHOT_END, 1),
@@ -148,7 +153,19 @@ def test_one_that_stops_showing_life_loses_its_claim(place: TestPlace) -> None:
     with pytest.raises(TailraceError, match=r"queue\.claim_lost"):
         dead.finish(claim)
     assert payloads(place) == [b"\0", b"\1", b"\2"]
-    assert [rows.attempt for rows in supplied(place)] == ["r1.2", "r1.2"]
+    assert [unmarked(rows) for rows in supplied(place)] == ["r1.2", "r1.2"]
+
+
+def test_a_database_that_is_made_anew_does_not_repeat_the_name_of_an_attempt(place: TestPlace) -> None:
+    """Or rows of both would be taken for one snapshot."""
+    attempts = set()
+    for _ in range(2):
+        place.outbox.ask("r1", "shop", ["plant"])
+        claim = Claims(application_of(place.connect())).claim("shop", "me", 60)
+        assert claim is not None
+        attempts.add(claim.attempt)
+        place.change("DELETE FROM LRQ_Requests")
+    assert len(attempts) == 2
 
 
 def test_one_that_comes_back_cannot_write_while_another_supplies(place: TestPlace) -> None:
@@ -164,7 +181,7 @@ def test_one_that_comes_back_cannot_write_while_another_supplies(place: TestPlac
     with pytest.raises(TailraceError, match=r"queue\.claim_lost"):
         slow.finish(old)
     quick.finish(new)
-    assert [(rows.attempt, rows.payloads) for rows in supplied(place)] == [("r1.2", [b"1"]), ("r1.2", [b""])]
+    assert [(unmarked(rows), rows.payloads) for rows in supplied(place)] == [("r1.2", [b"1"]), ("r1.2", [b""])]
     assert asked(place).claimed_by == "quick"
 
 

@@ -82,6 +82,7 @@ class TestCallbacks:
         assert told.told("north") == ["r1", "a", "a", "b", "r1", "r2", "c", "r2"]
 
     def test_a_retry_blocks_its_own_source_and_no_other(self, log: CommitLog) -> None:
+        """Acceptance test 24, as those around it."""
         arrive(log, "stock", "north", "a", "b")
         arrive(log, "stock", "south", "x", "y")
         told = Notebook()
@@ -270,6 +271,8 @@ class TestIterator:
 
 
 class TestDiscovery:
+    """Acceptance test 26."""
+
     def test_a_new_source_is_noticed(self, log: CommitLog) -> None:
         arrive(log, "stock", "north", "a")
         told = Notebook()
@@ -325,7 +328,7 @@ class TestManyListeners:
 
 class TestRetention:
     def test_nothing_is_removed_under_a_listener(self, log: CommitLog) -> None:
-        """What others have acknowledged long ago stays for one that is slow, and goes when it has it."""
+        """Acceptance test 25. What others have acknowledged stays for one that is slow, and goes when it has it."""
         told = Notebook()
         told.answers["n0"] = [Retry(60.0)]
         received = receiver(log)

@@ -77,7 +77,7 @@ def come(directory: Path, kind: Kind | None = None) -> list[int]:
     )
 )
 def test_each_comes_once_and_in_order(steps: list[tuple[int, int] | str]) -> None:
-    """Shipments of any two places of the source's log, again and again, in any order."""
+    """Acceptance test 18: shipments of any two places of the source's log, again and again, in any order."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
         reached = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sqlite3
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers
-from tailrace.queues import wishes
+from tailrace.queues import wire, wishes
 from tailrace.queues.entries import Kind, Outgoing
 from tailrace.queues.form import QueuesForm
 from tailrace.queues.providing import SnapshotContext
@@ -76,6 +77,7 @@ def test_a_transaction_keeps_its_order_whoever_gets_what(plant: TestSite, stack:
 
 
 def test_two_clients_in_one_transaction_do_not_leak(plant: TestSite, office: TestSite) -> None:
+    """Acceptance test 17."""
     plant.site.transmit(
         [
             Outgoing("inventory", b"stock", ("office",)),
@@ -121,6 +123,18 @@ def test_a_sink_that_is_away_gets_everything_when_it_is_back(plant: TestSite, of
     office.__enter__()
     office.gets(["before", *(f"while {number}" for number in range(5))])
     wait_for(lambda: plant.site.sessions["inventory", "office"].remaining().entries == 0, 30)
+
+
+def test_failures_are_forgotten_when_there_is_nothing_to_send(
+    stack: ExitStack, tmp_path: Path, office: TestSite
+) -> None:
+    """Or the next cut would be waited out for a minute."""
+    office.__exit__()
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(PLAIN, office=office.port))
+    session = plant.site.sessions["inventory", "office"]
+    wait_for(lambda: session.progress.failures >= 2, 30)
+    office.__enter__()
+    wait_for(lambda: session.progress.state is State.ENTRIES and session.progress.failures == 0, 30)
 
 
 def test_restarts_of_either_side(plant: TestSite, office: TestSite) -> None:
@@ -238,6 +252,7 @@ def test_a_new_destination_gets_a_snapshot_first(stack: ExitStack, tmp_path: Pat
 
 
 def test_an_empty_snapshot(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """Acceptance test 22."""
     plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
     plant.site.provide("inventory", supplies())
     office.gets(["END"])
@@ -262,6 +277,7 @@ def test_one_read_for_many_sinks(stack: ExitStack, tmp_path: Path) -> None:
 
 
 def test_a_provider_that_fails_half_way_leaves_nothing(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """Acceptance test 20."""
     plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
     tries: list[int] = []
 
@@ -308,6 +324,7 @@ def test_a_snapshot_goes_on_after_restarts(stack: ExitStack, tmp_path: Path, off
 
 
 def test_a_forced_snapshot_is_not_forgotten(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """Acceptance test 28."""
     plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port)
     with plant:
         plant.site.provide("inventory", supplies("one"))
@@ -353,6 +370,44 @@ def test_the_answer_that_a_snapshot_is_in_place_is_lost(
     office.gets(["all", "END", *(["all", "END"] if is_forced else []), "after"])
     assert taken.count(Phase.SNAPSHOT_END) == 1 + is_forced
     assert office.site.status()["received"][0]["is_consistent"]
+
+
+def test_answers_are_lost_while_more_is_sent(
+    plant: TestSite, office: TestSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acceptance test 18: what is sent again has grown meanwhile, and what had come does not come twice."""
+    lost: list[int] = []
+    receive = Sink.receive
+
+    def lose_answers(sink: Sink, shipment: Shipment, rows: Any) -> Standing:
+        standing = receive(sink, shipment, rows)
+        if len(lost) < 2:
+            lost.append(rows.num_rows)
+            plant.transmit(f"more {len(lost)}", to=["office"])
+            raise TailraceError("relay.busy", "the answer is lost")
+        return standing
+
+    monkeypatch.setattr(Sink, "receive", lose_answers)
+    plant.transmit("first", to=["office"])
+    office.gets(["first", "more 1", "more 2"])
+    assert len(lost) == 2
+    wait_for(lambda: has_everything(plant, "office"), 30)
+    ids = [message.source_id for message in office.messages()]
+    assert ids == sorted(set(ids))
+
+
+def test_a_transaction_that_is_too_large_is_made_up_for(
+    stack: ExitStack, tmp_path: Path, office: TestSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
+    plant.site.provide("inventory", supplies("all"))
+    office.gets(["all", "END"])
+    wait_for(lambda: has_everything(plant, "office"), 30)
+    monkeypatch.setattr(wire, "SHIP_BYTES_MAX", 20_000)
+    plant.site.transmit([Outgoing("inventory", random.Random(1).randbytes(30_000), ("office",))])
+    office.gets(["all", "END", "all", "END"])
+    plant.transmit("next", to=["office"])
+    office.gets(["all", "END", "all", "END", "next"])
 
 
 def test_a_source_that_is_an_older_copy_sends_a_snapshot(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
@@ -441,6 +496,7 @@ def trim(plant: TestSite) -> None:
 
 
 def test_an_idle_destination_is_not_synced_again_after_a_trim(stack: ExitStack, tmp_path: Path) -> None:
+    """Acceptance test 19."""
     busy, idle = (stack.enter_context(TestSite(tmp_path, name)) for name in ("busy", "idle"))
     plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, queues=CAPPED, busy=busy.port, idle=idle.port)
     with plant:
@@ -566,6 +622,7 @@ def test_the_last_snapshot_is_told_of_after_a_restart(stack: ExitStack, tmp_path
 
 
 def test_counts_are_true_in_both_phases(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
+    """Acceptance test 27."""
     plant = stack.enter_context(TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port))
     wait_for(lambda: bool(plant.site.requests.open()), 30)
     (request,) = plant.site.requests.open()
@@ -615,7 +672,7 @@ def test_counts_of_a_snapshot_are_true_while_its_sink_is_away(
 def test_failures_are_counted_until_a_snapshot_is_in_place(
     stack: ExitStack, tmp_path: Path, office: TestSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That the sink answers, and takes parts of it, is not enough; nor is anything read or sent anew for them."""
+    """Acceptance test 23. That the sink answers, and takes parts, is not enough; nor is anything read or sent anew."""
     taken: list[Phase] = []
     told: list[int] = []
     receive = Sink.receive
@@ -646,7 +703,7 @@ def test_failures_are_counted_until_a_snapshot_is_in_place(
 
 
 def test_a_snapshot_that_is_wished_for_in_the_middle_of_one(stack: ExitStack, tmp_path: Path, office: TestSite) -> None:
-    """Also while the site does not run. Nothing of the first is ever seen."""
+    """Acceptance test 20. Also while the site does not run. Nothing of the first is ever seen."""
     plant = TestSite(tmp_path, "plant").sends(WITH_SNAPSHOTS, office=office.port)
     with plant:
         session = plant.site.sessions["inventory", "office"]

@@ -32,6 +32,8 @@ from tests.relay.nodes import HEARTBEAT_S, TOKEN, TestNode, wait_for
 
 CLUSTER = str(uuid.UUID(int=7))
 PEER = 99
+PATIENT_S = 1.0
+"""Nobody is taken for gone while a busy machine is slow."""
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def node(stack: ExitStack, tmp_path: Path) -> TestNode:
-    made = stack.enter_context(TestNode(tmp_path / "node", CLUSTER))
+    made = stack.enter_context(TestNode(tmp_path / "node", CLUSTER, heartbeat_s=PATIENT_S))
     made.service.keep_for(PEER, Vclock())
     made.write(1, 2, 3)
     return made

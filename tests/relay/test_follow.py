@@ -259,8 +259,9 @@ def test_a_peer_that_takes_nothing_any_more_can_come_again(patient: TestNode) ->
         served = patient.service.following[first.id]
         wait_for(lambda: served.sent == patient.journal.vclock)
         served.acknowledged_s -= 2 * SILENCE * PATIENT_S
+        assert not patient.service.present()
         second = Peer(patient)
-        assert patient.service.following[second.id].session == second.answer.session
+        assert patient.service.present()[second.id].session == second.answer.session
         second.ack(Vclock())
     finally:
         first.reader.cancel()
@@ -302,6 +303,18 @@ def test_peers_are_heard_while_something_large_is_appended(patient: TestNode) ->
         assert not acknowledging.is_alive()
 
 
+def test_a_transaction_that_is_gathered_in_steps(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.relay.outgoing._STEP_BYTES", 1)
+    a, b = make("a"), make("b")
+    applier = b.follow(a)
+    rows = [Message(Op.INSERT, now(), f"main.t{n % 5}", {"n": n}, lsn=Lsn(n)) for n in range(1, 51)]
+    a.journal.append_local(batches_of(rows))
+    a.write(51)
+    wait_for(lambda: b.journal.vclock == a.journal.vclock)
+    assert sorted(b.received(a.id)) == [(n, n) for n in range(1, 52)]
+    wait_until(applier, State.FOLLOW)
+
+
 def test_nodes_with_different_heartbeats(tmp_path: Path, make: Make) -> None:
     """Each bears the silence that the other has announced."""
     b = make("b")
@@ -327,6 +340,19 @@ def test_a_session_holds_the_consumer(make: Make) -> None:
     peer.said()
     with pytest.raises(Exception, match="in use"):
         ConsumerSession(a.service.consumers, consumer_name(99))
+
+
+def test_a_consumer_that_somebody_looks_after(make: Make) -> None:
+    """It is over in a moment, so the peer comes again."""
+    a, b = make("a"), make("b")
+    a.write(1)
+    a.service.keep_for(b.id, Vclock())
+    with ConsumerSession(a.service.consumers, consumer_name(b.id)):
+        applier = b.follow(a, register=False)
+        wait_until(applier, State.LOADING)
+        assert applier.progress.error is not None
+        assert applier.progress.error.code == "relay.duplicate"
+    wait_until(applier, State.FOLLOW)
 
 
 def test_a_failure_that_nobody_thought_of_is_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,12 @@ from tailrace.log.commitlog import CommitLog, LogConfig
 from tailrace.log.contents import Contents
 from tailrace.log.frame import Head
 from tailrace.log.view import LogView
-from tailrace.message import Lsn, Message, Micros, NodeId, Offset, Op
+from tailrace.message import Lsn, Message, Micros, NodeId, Offset, Op, now
 from tailrace.relay.journal import Journal
 from tailrace.relay.names import NOOPS
 from tailrace.relay.outgoing import Outgoing, Wish
 from tailrace.relay.vclock import Vclock
+from tailrace.relay.wire import packed_together
 from tests.relay.test_journal import HERE, THERE, group, message
 
 OTHER = NodeId(7)
@@ -86,6 +87,20 @@ def test_more_comes_later(journal: Journal) -> None:
     assert list(going.groups(journal.log.next_offset)) == []
     journal.append_local(batches_of([message(5)]))
     assert sent(going, journal) == [[("main.t", 5)]]
+
+
+def test_a_large_group_is_gathered_in_steps(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a peer is not without a sign of life meanwhile. It comes whole all the same."""
+    monkeypatch.setattr("tailrace.relay.outgoing._STEP_BYTES", 1)
+    rows = [Message(Op.INSERT, now(), f"main.t{n}", {"n": n}, lsn=Lsn(n)) for n in range(3)]
+    known = journal.vclock
+    journal.append_local(batches_of(rows))
+    going = Outgoing(journal.view, Wish(NodeId(99)), known, known)
+    first, second, whole = going.steps(journal.end)
+    assert (first, second) == ([], [])
+    assert len(whole) == 3
+    assert [batch is None for batch, _ in packed_together([first, second, whole])] == [True, True, False]
+    assert [len(group) for group in Outgoing(journal.view, Wish(NodeId(99)), known, known).groups(journal.end)] == [3]
 
 
 def test_its_own_messages_come_back_only_if_it_lost_them(journal: Journal) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.sync.entity import Entity, Receive, Rule, RunOnChange, Sql
-from tailrace.sync.exchange import RowBatch
-from tailrace.sync.store import WE_CALL
+from tailrace.sync.exchange import Receipt, RowBatch
+from tailrace.sync.store import CALLS_US, WE_CALL
 from tests.sync import todo
 from tests.sync.conftest import Places
 from tests.sync.direct import Fault, sync
@@ -361,6 +361,22 @@ def test_many_rows_in_many_pages(places: Places, dialect: str) -> None:
     assert todo.whats(place) == todo.whats(other) and len(todo.whats(place)) == 300
     assert one.nodes_with_pending() == two.nodes_with_pending() == {}
     assert one.quarantined() == two.quarantined() == []
+
+
+def test_what_is_staged_does_not_pile_up_in_postgres(places: Places) -> None:
+    """Nobody else removes what is dead in a temporary table, and it would be taken for a large one."""
+    place = places("postgres")
+    store = todo.node(place)
+    store.meet(PEER, CALLS_US)
+    store.meet(PEER + 1, CALLS_US)
+    for first in range(0, 2000, 500):
+        rows = [row(key, 5000) for key in range(first, first + 500)]
+        assert store.receive(todo.TABLE_ID, PEER, RowBatch(COLUMNS, rows)) == Receipt()
+        store.process_changes()
+    query = r"""SELECT count(*), sum(pg_relation_size(oid))::bigint FROM pg_class
+        WHERE relname LIKE 'door\_%' AND relpersistence = 't'"""
+    assert store.database.read(lambda link: link.rows(query)) == [(2, 0)]
+    assert len(todo.whats(place)) == 2000 and store.nodes_with_pending() == {PEER + 1: [todo.TABLE_ID]}
 
 
 def test_what_comes_from_one_node_goes_on_to_others(places: Places, dialect: str) -> None:

@@ -74,6 +74,7 @@ def check(placement: Placement) -> None:
         assert (member.state is State.ACTIVE) <= (member.is_source or (member.parent is not None and member.holds_slot))
         assert (member.state is State.INACTIVE) <= (not member.holds_slot and member.reserved is None)
     for tree in placement.trees.values():
+        assert set(tree.pending) == {m for m in tree.members if m.state is State.PENDING}
         offered = [(m.tier, m.load) for m in tree.free]
         assert offered == sorted(offered, key=lambda key: (key[0] or 0, key[1]))
         moving = [m for m in tree.members if m.state is State.ACTIVE and m.reserved is not None]

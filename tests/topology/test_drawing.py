@@ -34,6 +34,7 @@ def registry(clock: Clock) -> Registry:
     made = in_memory(clock)
     made.set_tunable("physrep_fanout", "1")
     made.set_tunable("physrep_rebalance_hysteresis", "100")
+    made.keepalive(ROOT, Report())
     for number, received in ((1, 900), (2, 500), (3, 700)):
         report = Report(generation=1, first_offset=100, received=received, lag_bytes=2_000)
         offer = made.register_replicant(site(number), report)

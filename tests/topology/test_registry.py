@@ -292,6 +292,8 @@ def test_a_replica_hears_of_its_move_with_its_keepalive() -> None:
     assert registry.update_registry(site(2), ROOT) == Confirmed(1, 30.0)
     assert registry.keepalive(site(2), Report()).move is None
     assert registry.rebalance("orders") is None, "nobody would gain a tier"
+    with pytest.raises(TailraceError, match="knows no log ordres"):
+        registry.rebalance("ordres")
 
 
 def test_it_rebalances_by_itself() -> None:

@@ -16,6 +16,7 @@ from tailrace.log.repair import find_damage
 from tailrace.log.retention import Keep, retain
 from tailrace.log.view import LogView
 from tailrace.relay.applier import Source
+from tailrace.topology.answers import Reason, Refusal
 from tailrace.topology.copied import promote
 from tailrace.topology.matching import Rollback
 from tailrace.topology.pulling import Bytes
@@ -336,3 +337,33 @@ def test_a_copy_that_has_nothing_yet_says_so(log: CommitLog, stack: ExitStack, t
     root = stack.enter_context(Served(tmp_path / "root"))
     stack.enter_context(Copying(tmp_path / "first", [root.source]))
     second.reaches(log)
+
+
+def test_a_source_that_the_registry_refuses_has_not_failed(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    copy = Copying(tmp_path / "copy", [root.source])
+    failed: list[Source] = []
+    refusals = [Refusal(Reason.FULL, "no slot", 1.0)]
+
+    def connected(_: Source) -> None:
+        if refusals:
+            raise refusals.pop().error()
+
+    copy.replica.connected, copy.replica.failed = connected, failed.append
+    stack.enter_context(copy)
+    copy.reaches(log)
+    assert any("topology.refused" in line for line in copy.said)
+    assert failed == [], "nobody else is to doubt it"
+
+
+def test_the_log_is_kept_for_a_copy_that_is_stopped(log: CommitLog, stack: ExitStack, tmp_path: Path) -> None:
+    root = stack.enter_context(Served(tmp_path / "root"))
+    copy = stack.enter_context(Copying(tmp_path / "copy", [root.source]))
+    copy.reaches(log)
+    has = log.next_offset
+    copy.replica.pause(is_paused=True)
+    wait_for(lambda: copy.progress.state is State.STOPPED)
+    append(log, 200, 20)
+    told = len(root.pulling.kept)
+    wait_for(lambda: len(root.pulling.kept) > told + 1)
+    assert {kept.offset for kept in root.pulling.kept[told:]} == {has}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tailrace.relay.applier import Source
+from tailrace.topology.answers import Offer
 from tailrace.topology.knobs import Knobs
 from tailrace.topology.member import Report, State
 from tailrace.topology.placing import Placing
@@ -159,7 +160,13 @@ def test_nobody_has_what_is_needed(turns: Turns) -> None:
 def test_it_asks_again_when_it_was_told_to(turns: Turns) -> None:
     turns.direct.registry.set_tunable("physrep_fanout", "1")
     other = Site("shop", "other:1")
-    turns.direct.registry.register_replicant(other, sources=[ROOT])
+    turns.direct.registry.register_replicant(other, Report(first_offset=100), sources=[ROOT])
+    assert turns.placing.sources() == []
+    turns.direct.asked.clear()
+    assert turns.placing.sources() == []
+    assert turns.direct.asked == [], "the registry said 1 s, since the other one is about to come"
+    turns.direct.registry.update_registry(other, ROOT)
+    turns.clock.now += 1.2
     assert turns.placing.sources() == []
     turns.direct.asked.clear()
     turns.clock.now += 4.9
@@ -179,6 +186,41 @@ def test_without_a_registry_those_offered_last_are_tried_and_then_the_top(turns:
     assert [source.name for source in turns.placing.sources()] == ["other:1"]
     turns.direct.is_away = True
     assert [source.name for source in turns.placing.sources()] == ["other:1", "root:1"]
+
+
+def test_a_candidate_that_was_tried_in_vain_is_told_with_the_next(turns: Turns) -> None:
+    """Or others would be asked to move there until its lease is over."""
+    registry = turns.direct.registry
+    registry.reset_nodes([ROOT], State.ACTIVE)
+    registry.set_tunable("physrep_fanout", "2")
+    for name in ("a:1", "b:1"):
+        registry.register_replicant(Site("shop", name))
+        registry.update_registry(Site("shop", name), ROOT)
+    first, second, *_ = turns.placing.sources()
+    turns.placing.failed(first)
+    turns.placing.connected(second)
+    offer = registry.register_replicant(Site("shop", "late:1"))
+    assert isinstance(offer, Offer)
+    assert offer.reserved.host == second.name, "the other one has as much room, and cannot be reached"
+
+
+def test_a_move_that_failed_is_not_tried_again(turns: Turns) -> None:
+    registry = turns.direct.registry
+    registry.set_tunable("physrep_fanout", "1")
+    registry.set_tunable("physrep_rebalance_interval", "1h")
+    middle = Site("shop", "middle:1")
+    registry.register_replicant(middle, sources=[ROOT])
+    registry.update_registry(middle, ROOT)
+    turns.connect()
+    registry.set_tunable("physrep_fanout", "2")
+    turns.turn(1)
+    assert turns.idle.changes == 1, "it is to move up"
+    (wanted,) = turns.placing.sources()
+    assert wanted.name == "root:1"
+    turns.placing.failed(wanted)
+    turns.turn(1)
+    assert turns.idle.changes == 1
+    assert turns.placing.sources()[0].name == "middle:1"
 
 
 def test_more_is_told_if_that_is_wanted(turns: Turns) -> None:

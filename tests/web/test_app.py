@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from html.parser import HTMLParser
@@ -13,9 +15,12 @@ import httpx
 import pytest
 
 from tailrace.deliver.retrying import Retrying
+from tailrace.limits import WEB_PAGES_MAX
 from tailrace.log import audit
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
+from tailrace.log.frame import encode_plain
+from tailrace.message import Message, Mode, Op, now
 from tailrace.pipeline.spec import PipelineSpec
 from tailrace.serving.server import HttpServer
 from tailrace.web import browsing
@@ -93,6 +98,50 @@ class TestAccess:
     def test_a_name_that_is_not_ours_is_refused(self, server: HttpServer, client: httpx.Client) -> None:
         assert client.get("/", headers={"host": "evil.example"}).status_code == 400
 
+    @pytest.mark.parametrize(
+        "host", ["localhost:/healthz?", "localhost:1/healthz?x=", "localhost/healthz", "[::1]x", "", "a@localhost"]
+    )
+    def test_a_host_that_is_more_than_a_name_is_refused(self, server: HttpServer, host: str) -> None:
+        """Some take the path of a request from it, and `/healthz` wants no token."""
+        assert httpx.get(f"{server.url}/api/overview", headers={"host": host}, trust_env=False).status_code == 400
+
+    def test_an_authorization_that_is_no_token_does_not_stand_for_a_form(
+        self, page: httpx.Client, spec: PipelineSpec
+    ) -> None:
+        """A page of somebody else can have a browser send one, with `http://user:password@…`."""
+        said = {"sure": "yes", "reason": "x"}
+        answer = page.post("/stuck/office/retry", data=said, headers={"authorization": "Basic eDp5"})
+        assert answer.status_code == 403
+        assert not Retrying(spec.log, "office").take()
+
+    def test_two_pages_of_one_machine_do_not_end_each_other(self, server: HttpServer, spec: PipelineSpec) -> None:
+        """A browser sends the cookies of a host to all its ports."""
+        with served(spec) as other, closing(browser(server)) as client:
+            entered = client.post(f"{other.url}/enter", data={"token": TOKEN})
+            assert entered.status_code == 303
+            assert client.get("/").status_code == 200
+            assert client.get(f"{other.url}/").status_code == 200
+
+    def test_after_the_token_one_is_where_one_wanted_to_be(self, server: HttpServer) -> None:
+        asked = httpx.get(f"{server.url}/log?namespace=a%26b", headers={"accept": "text/html"}, trust_env=False)
+        assert 'name="to" value="/log?namespace=a%26b"' in asked.text
+
+        def sent_to(to: str) -> str:
+            answer = httpx.post(f"{server.url}/enter", data={"token": TOKEN, "to": to}, trust_env=False)
+            return answer.headers["location"]
+
+        assert sent_to("/log?namespace=a%26b") == "/log?namespace=a%26b"
+        for elsewhere in ("//evil.example", "/\\evil.example", "https://evil.example", "", "/\n//evil.example"):
+            assert sent_to(elsewhere) == "/"
+
+    def test_a_form_that_does_not_come_is_not_waited_for(
+        self, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tailrace.web.app.WEB_FORM_S", 0.2)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as link:
+            link.sendall(b"POST /enter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken=")
+            assert link.recv(12) == b"HTTP/1.1 408"
+
     def test_a_page_of_others_cannot_change_anything(self, page: httpx.Client, spec: PipelineSpec) -> None:
         said = {"sure": "yes", "reason": "x", "form": _form(page.get("/stuck/office").text)}
         answer = page.post("/stuck/office/retry", data=said, headers={"origin": "http://evil.example"})
@@ -127,6 +176,11 @@ class TestAccess:
         page.post("/leave")
         assert page.get("/").status_code == 401
 
+    def test_a_session_has_an_end(self, server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("tailrace.web.access.SESSION_S", 0.0)
+        with closing(browser(server)) as client:
+            assert client.get("/").status_code == 401
+
     def test_no_script_but_our_own(self, page: httpx.Client) -> None:
         for path in ("/", "/log", "/log/4", "/audit", "/stuck/office"):
             answer = page.get(path)
@@ -147,7 +201,7 @@ class TestPage:
         text = page.get("/").text
         assert "pipeline shop" in text
         assert "writer office could not write message 4" in text
-        assert "8 behind" in text
+        assert "4 · 8 behind" in text, "so many have passed, and so many are to come"
         assert "omit" in text
 
     def test_hostile_names_are_text(self, page: httpx.Client) -> None:
@@ -197,6 +251,55 @@ class TestPage:
         assert (found.entries, found.next_offset) == ([], 5)
         assert browsing.browse(spec.log, browsing.Wanted(namespace="nobody", offset=10)).next_offset is None
 
+    def test_nothing_in_a_message_keeps_it_from_being_shown(self, page: httpx.Client, spec: PipelineSpec) -> None:
+        with CommitLog.open(spec.log) as log:
+            first = log.next_offset
+        data = b'{"half": "\\ud800", "deep": [[[null]]]}'
+        plain = encode_plain(offset=first, timestamp_s=0, mode=Mode.SYNC, op=Op.INSERT, key=b"main.odd", data=data)
+        with open(Path(spec.log) / "00000000000000000000.log", "ab") as segment:
+            segment.write(plain)
+        (Path(spec.log) / "head").unlink(missing_ok=True)
+        assert "\\ud800" in page.get(f"/log/{first}").text
+        assert page.get("/log?namespace=main.odd").status_code == 200
+        assert page.get("/api/log?namespace=main.odd").status_code == 200
+
+    def test_a_page_of_large_messages_ends_sooner(self, spec: PipelineSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(browsing, "PAGE_BYTES_MAX", 30)
+        found = browsing.browse(spec.log, browsing.Wanted())
+        assert len(found.entries) < 5
+        assert found.next_offset == len(found.entries)
+
+    def test_a_message_of_many_fields(self, page: httpx.Client, spec: PipelineSpec) -> None:
+        with CommitLog.open(spec.log) as log:
+            log.append_messages([Message(Op.INSERT, now(), "wide", {f"f{number}": 1 for number in range(2000)})])
+        text = page.get("/log/12").text
+        assert text.count("<tr>") == browsing.FIELDS_MAX + 1
+        assert "tailrace log show 12" in text
+
+    def test_what_is_before_the_damage_is_shown(self, page: httpx.Client, spec: PipelineSpec) -> None:
+        segment = Path(spec.log) / "00000000000000000000.log"
+        raw = bytearray(segment.read_bytes())
+        raw[-5] ^= 0xFF
+        segment.write_bytes(raw)
+        answer = page.get("/log")
+        assert "thing 3" in answer.text
+        assert "log.corrupt" in answer.text
+        assert f"{segment.name}, byte " in answer.text
+        assert page.get("/log/11").status_code == 500
+        assert page.get("/log/3").status_code == 200
+
+    def test_what_was_asked_for_stays_in_the_form(self, page: httpx.Client) -> None:
+        assert 'value="yesterday"' in page.get("/log?since=yesterday").text
+
+    @pytest.mark.parametrize("offset", ["x", "-1", "9" * 5000, "1e3"])
+    def test_an_offset_that_is_none(self, page: httpx.Client, offset: str) -> None:
+        assert page.get(f"/log/{offset}").status_code == 400
+
+    def test_an_address_where_nothing_is(self, page: httpx.Client) -> None:
+        answer = page.get("/nowhere")
+        assert answer.status_code == 404
+        assert "content-security-policy" in answer.headers
+
     @pytest.mark.parametrize(
         "query", [{"offset": "x"}, {"offset": "-1"}, {"since": "yesterday"}, {"origin": "9" * 50}, {"nonsense": "1"}]
     )
@@ -227,14 +330,66 @@ def test_open_pages_end_with_the_server(spec: PipelineSpec) -> None:
     assert lines.count(": still here") < 5
 
 
+def test_news_end_with_the_session(server: HttpServer, page: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with page.stream("GET", "/events", timeout=60) as answer:
+        lines = answer.iter_lines()
+        assert next(lines).startswith("retry:")
+        with closing(httpx.Client(base_url=server.url, cookies=page.cookies, trust_env=False)) as elsewhere:
+            elsewhere.post("/leave")
+        for _ in lines:
+            pass
+
+
+def test_who_wants_only_to_know_whether_there_are_news_gets_none(client: httpx.Client) -> None:
+    assert client.head("/events").status_code == 200
+
+
+def test_who_leaves_in_the_middle_of_a_form_makes_no_noise(
+    server: HttpServer, client: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as link:
+        link.sendall(b"POST /enter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\ntoken=")
+    assert client.get("/api/overview").status_code == 200  # it was noticed by now
+    assert not caplog.records
+
+
+def test_only_so_many_pages_get_news(server: HttpServer, client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.web.live.WEB_PAGES_MAX", 2)
+    with client.stream("GET", "/events"), client.stream("GET", "/events") as last:
+        assert client.get("/events").json()["error"]["code"] == "web.busy"
+        assert client.get("/metrics").status_code == 200
+        last.close()
+        over_s = time.monotonic() + 60
+        while True:
+            with client.stream("GET", "/events") as answer:
+                if answer.status_code == 200:
+                    break
+            assert time.monotonic() < over_s
+
+
+def test_many_open_pages_keep_nobody_waiting(server: HttpServer, client: httpx.Client) -> None:
+    """They wait without a thread each: there are only so many of these."""
+    with ExitStack() as opened:
+        limits = httpx.Limits(max_connections=100)
+        many = opened.enter_context(
+            httpx.Client(base_url=server.url, headers=client.headers, limits=limits, trust_env=False)
+        )
+        before = threading.active_count()
+        for _ in range(WEB_PAGES_MAX):
+            assert opened.enter_context(many.stream("GET", "/events")).status_code == 200
+        assert threading.active_count() <= before + 5
+        assert client.get("/metrics").status_code == 200
+
+
 class TestActions:
     def test_acknowledging_by_the_form(self, page: httpx.Client, spec: PipelineSpec) -> None:
         said = {"sure": "yes", "reason": "a test order", "offset": "4", "form": _form(page.get("/stuck/office").text)}
         assert page.post("/stuck/office/acknowledge", data=said).status_code == 303
         assert Consumers(spec.log).get("office").positions.covers("main.orders", 4)
         assert Retrying(spec.log, "office").take()
-        trail = [(line["action"], line["consumer"], line["reason"]) for line in audit.read(spec.log)]
-        assert trail == [("ack", "office", "a test order"), ("retry", "office", "a test order")]
+        trail = [(line["action"], line["consumer"], line["reason"], line["via"]) for line in audit.read(spec.log)]
+        via = "page from 127.0.0.1"
+        assert trail == [("ack", "office", "a test order", via), ("retry", "office", "a test order", via)]
         assert "a test order" in page.get("/audit").text
 
     @pytest.mark.parametrize("missing", ["sure", "reason"])

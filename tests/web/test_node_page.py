@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import sqlite3
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +111,48 @@ replicate_from:
     said = "".join(each.said() for each in (a, b, copy))
     assert TOKEN not in said + shown
     assert ENVIRONMENT["TOKEN"] not in said + shown
+
+
+@pytest.mark.long
+def test_a_node_that_syncs(stack: ExitStack, tmp_path: Path) -> None:
+    """A central node and a laptop, both with pages: rows go, then the centre is gone."""
+    first, second, sync = free_ports(3)
+    for name in ("centre", "laptop"):
+        with closing(sqlite3.connect(tmp_path / f"{name}-todo.db")) as database:
+            database.execute("CREATE TABLE todo(id INTEGER PRIMARY KEY, changed INTEGER, what TEXT)")
+
+    def said(name: str, more: str) -> str:
+        entities = "entities: [{table: todo, table_id: 42, version: changed}]"
+        return f"{{database: {{sqlite: {{path: {name}-todo.db}}}}, {more}, {entities}}}"
+
+    word = '"a-word-for-newcomers"'
+    listens = said("centre", f'listen: "127.0.0.1:{sync}", enrol: {word}')
+    calls = said("laptop", f'peers: [{{name: centre, url: "http://127.0.0.1:{sync}", enrol: {word}}}]')
+    nodes = [
+        NodeProcess(tmp_path, name, node_file(name, port, {}, founder="true", web=WEB, sync=file))
+        for name, port, file in (("centre", first, listens), ("laptop", second, calls))
+    ]
+    for node in nodes:
+        installed = [sys.executable, "-m", "tailrace", "sync", "install", str(node.file)]
+        subprocess.run(installed, cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True)
+        stack.enter_context(node)
+    url = page_of(nodes[1])
+    with closing(sqlite3.connect(tmp_path / "laptop-todo.db", timeout=30)) as database, database:
+        database.execute("INSERT INTO todo(id, what) VALUES (1, 'write it down')")
+
+    def centre() -> dict[str, Any]:
+        return parts(url)["sync", "centre"]
+
+    wait_for(lambda: centre()["more"]["rows sent"] == 1, 60)
+    wait_for(lambda: centre()["health"] == "good", 60)
+    assert centre()["seen_s_ago"] < 60
+    shown = asked(url, "/").text
+    assert "<h2>Sync</h2>" in shown
+    assert "a-word-for-newcomers" not in shown + nodes[0].said() + nodes[1].said()
+    nodes[0].end(signal.SIGKILL)
+    wait_for(lambda: centre()["health"] == "troubled", 60)
+    assert centre()["wrong"]["code"].startswith("sync.")
+    assert "What needs you" in asked(url, "/").text
 
 
 def test_encrypted(stack: ExitStack, tmp_path: Path) -> None:

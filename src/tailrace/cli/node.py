@@ -103,8 +103,9 @@ def _lines(name: str, found: dict[str, Any]) -> list[str]:
             lines.append(f"    {_error(told['error'])}")
     for peer in found["peers"]:
         kind = "anonymous peer" if peer["is_anonymous"] else "peer"
-        state = "follows" if peer["is_following"] else "lost" if peer["lost"] else "away"
-        lines.append(f"  {kind} {peer['node']}: {state}, {_behind(peer)}, heard of {peer['age_s']:.1f} s before")
+        lines.append(
+            f"  {kind} {peer['node']}: {peer['state']}, {_behind(peer)}, heard of {peer['age_s']:.1f} s before"
+        )
         if peer["lost"]:
             lines.append(f"    the log is not kept for it any more, it needs a new snapshot: {peer['lost']}")
     lines += _sync_lines(found.get("sync"))

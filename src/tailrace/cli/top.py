@@ -98,7 +98,7 @@ def _table(parts: tuple[Part, ...]) -> Table:
     from tailrace.units import show_bytes, show_seconds
 
     table = Table("KIND", "NAME", "HEALTH", "STATE", "POSITION", "LAG", "LAG BYTES", "LAG TIME", "RATE", "SEEN")
-    for part in parts[:_ROWS_MAX]:
+    for part in _shown_first(parts)[:_ROWS_MAX]:
         lag = part.lag
         table.add_row(
             part.kind,
@@ -115,6 +115,15 @@ def _table(parts: tuple[Part, ...]) -> Table:
     if len(parts) > _ROWS_MAX:
         table.caption = f"and {len(parts) - _ROWS_MAX} more: --json has all"
     return table
+
+
+def _shown_first(parts: tuple[Part, ...]) -> list[Part]:
+    """Where there is no room for all, those come first that need somebody."""
+    from tailrace.observe.model import Health
+
+    if len(parts) <= _ROWS_MAX:
+        return list(parts)
+    return sorted(parts, key=lambda part: -list(Health).index(part.health))
 
 
 def _troubles(overview: Overview) -> Iterator[str]:

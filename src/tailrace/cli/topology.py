@@ -119,7 +119,7 @@ def rebalance(registry: RegistryOption, database: DatabaseOption, ca: CaOption =
     """Ask one replica to move up, if one would gain by it."""
     move = _client(registry, ca).rebalance(database)
     if move is None:
-        print("nobody would gain by moving")
+        print("nobody is asked to move: nobody would gain, or somebody is on its way")
     else:
         print(f"{move.replica.host} moves from tier {move.from_tier} to {move.to_tier}, below {move.source.host}")
 

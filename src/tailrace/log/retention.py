@@ -70,11 +70,13 @@ def plan(
     keep: Keep | None = None,
     *,
     segments: list[tuple[Offset, Contents]] | None = None,
+    registered: list[Consumer] | None = None,
     released: Collection[str] = (),
 ) -> list[SegmentFate]:
-    """What would happen to each segment, the oldest first, if the released consumers held nothing. Changes nothing."""
+    """What would happen to each segment, the oldest first, if the released consumers held nothing. Changes nothing.
+    Who knows what there is, and who, says so."""
     keep = keep or Keep()
-    registered = consumers.all()
+    registered = consumers.all() if registered is None else registered
     segments = list(consumers.view.all_contents()) if segments is None else segments
     total_bytes = sum(found.segment_bytes for _, found in segments)
     fates: list[SegmentFate] = []

@@ -100,7 +100,7 @@ class Node:
 
     def peers(self) -> list[Peer]:
         """All for whom the log is kept, or was until they were away for too long. For one thread."""
-        return peers(self._consumers, dict(self._service.following))
+        return peers(self._consumers, self._service.present())
 
     @property
     def slow(self) -> dict[str, float]:

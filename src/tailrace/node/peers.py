@@ -33,6 +33,11 @@ class Peer:
     """Why the log is not kept for it any more: it needs a new snapshot."""
     is_anonymous: bool = False
 
+    @property
+    def state(self) -> str:
+        """In the word that everything uses that shows it."""
+        return "follows" if self.is_following else "lost" if self.lost is not None else "away"
+
 
 def peers(consumers: Consumers, following: dict[int, Subscription]) -> list[Peer]:
     """All of a node, as they are now. For one thread."""

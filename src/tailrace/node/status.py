@@ -69,6 +69,7 @@ def _source(applier: Applier, ours: Vclock) -> dict[str, Any]:
 def _peer(peer: Peer) -> dict[str, Any]:
     return {
         "node": str(peer.node),
+        "state": peer.state,
         "is_following": peer.is_following,
         "vclock": None if peer.acknowledged is None else peer.acknowledged.encode(),
         "behind": peer.lag.messages,

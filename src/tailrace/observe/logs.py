@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers, State
-from tailrace.log.stat import LogStat, stat_of
+from tailrace.log.stat import LogStat, Whereabouts, stat_of
 from tailrace.observe.model import Health, Kind, Lag, LogPart, NamespacePart, Part, Wrong
 
 _HEALTH = {State.LIVE: Health.GOOD, State.EXPIRED: Health.WAITING}
@@ -23,11 +23,12 @@ class LogLook:
 
     def __init__(self, directory: str) -> None:
         self._consumers = Consumers(directory)
+        self._whereabouts = Whereabouts()
 
     def stat(self) -> LogStat | None:
         """None while there is no log."""
         try:
-            return stat_of(self._consumers)
+            return stat_of(self._consumers, self._whereabouts)
         except TailraceError as error:
             if error.code != "log.not_found":
                 raise

@@ -158,13 +158,12 @@ def _peers(told: Mapping[str, Any], positions: Mapping[str, int]) -> Iterator[Pa
         wrong = None
         if each["lost"] is not None:
             wrong = Wrong("consumer.invalidated", each["lost"], "it takes a new snapshot when it comes back")
-        state = "follows" if each["is_following"] else "lost" if each["lost"] is not None else "away"
         health = Health.BAD if wrong is not None else Health.GOOD if each["is_following"] else Health.WAITING
         yield Part(
             Kind.PEER,
             each["node"],
             "anonymous" if each["is_anonymous"] else "",
-            state,
+            each["state"],
             health,
             positions.get(anonymous_name(node) if each["is_anonymous"] else consumer_name(node)),
             Lag(each["behind"], each["behind_bytes"], each["behind_s"]),

@@ -7,6 +7,7 @@ that died, or was thought to have died, spoils nothing, whatever it goes on to w
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +19,8 @@ from tailrace.queues.entries import Kind
 STAGED: Final = 4
 """The kind of a row that says where messages are."""
 _MINE: Final = "request = ? AND attempt = ? AND done_at IS NULL"
-_CLAIM: Final = """UPDATE LRQ_Requests SET attempts = attempts + 1, attempt = request || '.' || (attempts + 1),
+_CLAIM: Final = """UPDATE LRQ_Requests SET attempts = attempts + 1,
+    attempt = request || '.' || (attempts + 1) || '-' || ?,
     claimed_at = {now}, claimed_by = ?, supplied = 0, total = NULL
     WHERE request = (
         SELECT request FROM LRQ_Requests
@@ -56,7 +58,8 @@ class Claims:
     def claim(self, client: str, who: str, lease_s: float) -> Claim | None:
         """The oldest request that nobody supplies, or nobody has shown to supply for so long."""
         alone = "" if self._application.is_sqlite else " FOR UPDATE SKIP LOCKED"
-        found = self._application.run(_CLAIM.replace("{alone}", alone), (who, client, lease_s)).fetchall()
+        mark = secrets.token_hex(4)  # the database may be made anew, and count from 1 again
+        found = self._application.run(_CLAIM.replace("{alone}", alone), (mark, who, client, lease_s)).fetchall()
         self._application.commit()
         for request, attempt, sites, failures in found:
             return Claim(client, request, attempt, tuple(json.loads(sites)), failures)

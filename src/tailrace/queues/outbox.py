@@ -107,7 +107,7 @@ class Asked:
     client: str
     sites: tuple[str, ...]
     attempt: str | None
-    """Whose rows count now: `<request>.<number of the claim>`; None when nobody supplies them."""
+    """Whose rows count now: `<request>.<number of the claim>-<mark>`; None when nobody supplies them."""
     claimed_by: str | None
     is_done: bool
     error: str | None

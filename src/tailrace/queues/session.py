@@ -229,7 +229,7 @@ class Session:
                 return  # the log was not kept for the sink while this was read
             if rows.num_rows:
                 shipment = Shipment(session=self._session, phase=Phase.ENTRIES, previous=acknowledged, current=end)
-                standing = self._ship(client, shipment, rows)
+                standing = self._ship_or_force(client, shipment, rows)
                 acknowledged = max(acknowledged, standing.position)
                 self._remember(acknowledged=acknowledged)
                 self._tell(position=acknowledged, failures=0, error=None)
@@ -350,6 +350,15 @@ class Session:
             attempt, kind = stored.column("tx")[0].as_py(), Kind(kinds.field("kind")[0].as_py())
             if attempt.startswith(f"{request.id}."):
                 yield attempt, kind, placed_at(frame.head.offset, shipped_rows(stored)), frame.head.end
+
+    def _ship_or_force(self, client: fl.FlightClient, shipment: Shipment, rows: pa.RecordBatch) -> Standing:
+        """What is too large to be sent is in the next snapshot."""
+        try:
+            return self._ship(client, shipment, rows)
+        except TailraceError as error:
+            if error.code == "queue.too_large" and self.takes_snapshots:
+                self._requests.force(self.client, self.sink)
+            raise
 
     def _ship(self, client: fl.FlightClient, shipment: Shipment, rows: pa.RecordBatch) -> Standing:
         timeout_s = _APPLY_S if shipment.phase is Phase.SNAPSHOT_END else _ANSWER_S

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import pyarrow as pa
 from pydantic import Field
 
+from tailrace.errors import TailraceError
 from tailrace.limits import MIB
 from tailrace.queues.entries import SHIPPED
 from tailrace.relay.paper import Paper
@@ -85,7 +86,11 @@ def pack(shipment: Shipment, rows: pa.RecordBatch | None) -> bytes:
     with pa.ipc.new_stream(sink, SHIPPED, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
         if rows is not None:
             stream.write_batch(rows)
-    return len(head).to_bytes(_HEAD_BYTES, "big") + head + sink.getvalue().to_pybytes()
+    body = sink.getvalue()
+    if _HEAD_BYTES + len(head) + body.size > SHIP_BYTES_MAX:
+        what = f"a transaction has {body.size} bytes, about {SHIP_BYTES_MAX} can be sent at once"
+        raise TailraceError("queue.too_large", what, hint="send less in one transaction, or let snapshots be sent")
+    return len(head).to_bytes(_HEAD_BYTES, "big") + head + body.to_pybytes()
 
 
 def unpack(raw: bytes) -> tuple[Shipment, pa.RecordBatch]:

@@ -163,8 +163,8 @@ class RelayServer(fl.FlightServerBase):
                     if time.monotonic() - beat_s >= self._heartbeat_s:
                         beat_s = time.monotonic()
                         yield self._heartbeat(subscription)
-                    for batch, is_whole in packed_together(subscription.groups()):
-                        yield batch
+                    for batch, is_whole in packed_together(subscription.steps()):
+                        yield _NOTHING if batch is None else batch
                         if is_whole and time.monotonic() - beat_s >= self._heartbeat_s:
                             break
                     else:

@@ -38,27 +38,22 @@ def keep_from(consumers: Consumers, name: str, start: Offset, hold: Hold) -> Non
         if known.state is State.LIVE and consumers.position(known) < start:
             consumers.agree_on_hold(name, hold)
             return
-        _forget(consumers, name, start)
-    with as_gap():
+        with as_peers_know():
+            consumers.delete(name, f"the peer goes on at offset {start}")
+    with as_peers_know():
         consumers.register(name, start=start, hold=hold, exist_ok=True)
 
 
-def _forget(consumers: Consumers, name: str, start: Offset) -> None:
-    try:
-        consumers.delete(name, f"the peer goes on at offset {start}")
-    except TailraceError as error:
-        if error.code != "consumer.locked":
-            raise
-        what = "the peer follows already, through another connection"
-        raise TailraceError("relay.duplicate", what, hint="end that connection, or try again in a moment") from error
-
-
 @contextmanager
-def as_gap() -> Iterator[None]:
-    """What means that messages are gone which a peer needs is told as such."""
+def as_peers_know() -> Iterator[None]:
+    """What is wrong with a peer's consumer, as the peer is told: that messages are gone which it needs, or that
+    somebody uses the consumer, be it for a moment, so that it is tried again."""
     try:
         yield
     except TailraceError as error:
+        if error.code == "consumer.locked":
+            what, hint = "the peer follows already, or its place in the log is looked at", "try again in a moment"
+            raise TailraceError("relay.duplicate", what, hint=hint) from error
         if error.code not in _GONE:
             raise
         raise gap(f"what the peer needs next is not in this node's log any more: {error.what}") from error

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from tailrace.limits import MIB
 from tailrace.log.batch import Batch, decode_body, encode_frame
 from tailrace.log.cursor import Cursor
 from tailrace.log.frame import Head
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from tailrace.log.view import LogView
 
 Frame = tuple[Head, "ReadableBuffer"]
+_STEP_BYTES: Final = 16 * MIB
+"""So much of a group is gathered at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,21 @@ class Outgoing:
 
     def groups(self, end: Offset) -> Iterator[list[Frame]]:
         """The groups up to an offset of the log. May be called again and again."""
+        return (group for group in self.steps(end) if group)
+
+    def steps(self, end: Offset) -> Iterator[list[Frame]]:
+        """Like `groups`, with an empty one now and then while a large one is gathered: the peer wants to hear of us."""
+        size = 0
         for frame in self._cursor.advance(end):
             self._group.append((frame.head, frame.body))
+            size += frame.head.body_bytes
             if frame.head.closes_group:
-                group, self._group = self._group, []
+                size, group, self._group = 0, self._group, []
                 if wanted := self._wanted([each for each in group if each[0].origin != LOCAL]):
                     yield wanted
+            elif size >= _STEP_BYTES:
+                size = 0
+                yield []
 
     def close(self) -> None:
         self._cursor.close()

@@ -20,7 +20,7 @@ from tailrace.relay.acquaintances import Acquaintances
 from tailrace.relay.heartbeat import HEARTBEAT_S
 from tailrace.relay.holds import Holds, anonymous_name
 from tailrace.relay.join import note_member
-from tailrace.relay.keeping import as_gap, keep_from
+from tailrace.relay.keeping import as_peers_know, keep_from
 from tailrace.relay.oldest import check_kept
 from tailrace.relay.outgoing import Frame, Wish, first_missing
 from tailrace.relay.request import (
@@ -109,7 +109,7 @@ class Service:
         )
         self._check_ahead(request.vclock)
         self.journal.hear_of(request.term)
-        with self._exclusively(request.node), self._room.taken(caller), as_gap():
+        with self._exclusively(request.node), self._room.taken(caller), as_peers_know():
             check_kept(self.journal.oldest(), request.vclock, wish.without)
             if not request.is_anonymous:
                 self.keep_for(request.node, request.vclock)
@@ -187,6 +187,11 @@ class Service:
         subscription.acknowledge(ack.vclock)
         with self.acknowledged:
             self.acknowledged.notify_all()
+
+    def present(self) -> dict[int, Subscription]:
+        """The peers that follow and were heard of. Whoever serves another one may be caught in sending something that
+        nobody takes."""
+        return {node: each for node, each in [*self.following.items()] if not each.is_silent}
 
     def count_having(self, origin: NodeId, lsn: Lsn) -> int:
         """How many of the peers that follow have a message, durably."""

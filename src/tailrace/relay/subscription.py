@@ -105,12 +105,17 @@ class Subscription:
 
     def groups(self) -> Iterator[list[Frame]]:
         """What there is for the peer now."""
+        return (group for group in self.steps() if group)
+
+    def steps(self) -> Iterator[list[Frame]]:
+        """Like `groups`, with an empty one now and then while a large one is gathered."""
         if self._failure is not None:
             raise self._failure
         end = self._journal.end
-        for group in self._outgoing.groups(end):
-            with self._lock:
-                self._waiting.append(_Sent(self._outgoing.vclock, self._outgoing.next_offset))
+        for group in self._outgoing.steps(end):
+            if group:
+                with self._lock:
+                    self._waiting.append(_Sent(self._outgoing.vclock, self._outgoing.next_offset))
             yield group
         with self._lock:
             if not self._waiting and end > 0:

@@ -100,15 +100,17 @@ def parsed(frame: memoryview) -> tuple[Head, memoryview]:
 
 def all_packed(groups: Iterable[list[Frame]]) -> Iterator[pa.RecordBatch]:
     """Groups, one after the other."""
-    return (batch for batch, _ in packed_together(groups))
+    return (batch for batch, _ in packed_together(groups) if batch is not None)
 
 
-def packed_together(groups: Iterable[list[Frame]]) -> Iterator[tuple[pa.RecordBatch, bool]]:
+def packed_together(groups: Iterable[list[Frame]]) -> Iterator[tuple[pa.RecordBatch | None, bool]]:
     """Groups as batches that have room, several small ones in one; with each batch, whether a group ends with it.
-    Nothing is held back there, so whoever stops at such a batch has all that was taken."""
+    Nothing is held back there, so whoever stops at such a batch has all that was taken. No batch for an empty group."""
     rows: list[bytes] = []
     size = 0
     for group in groups:
+        if not group:
+            yield None, False
         for number, (head, body) in enumerate(group, 1):
             is_last = number == len(group)
             _, encoded = place_head(head, offset=head.offset, closes_group=is_last, durable=head.durable)

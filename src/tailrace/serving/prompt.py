@@ -4,13 +4,16 @@ wants to hear, or that does not take its answer. It would take another one's pla
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import logging
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from tailrace.serving.bounds import Bounds
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class BoundedConfig(uvicorn.Config):
@@ -30,6 +33,7 @@ class PromptProtocol(H11Protocol):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
+        self.logger = _LOGGER  # what is wrong is told where all of Tailrace is told of, in its form
         self._bounds = self.config.bounds
         self._limit: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None

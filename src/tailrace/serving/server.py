@@ -148,6 +148,12 @@ class _Server(uvicorn.Server):
         finally:
             self.is_up.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):  # somebody does not take the rest of an answer
+            connection.transport.abort()
+        await asyncio.sleep(0)  # so that they are closed before the loop is
+
 
 class _Loop(asyncio.SelectorEventLoop):
     """Whoever does not begin to speak encrypted is cut off, too."""

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from tailrace.errors import TailraceError
 from tailrace.log.reader import LogReader
 from tailrace.message import Offset
+from tailrace.spark.source_consumer import StreamConsumer
 from tailrace.spark.source_filters import conditions_of
 from tailrace.spark.source_options import OnNewField, ReadOptions, read_options
 from tailrace.spark.source_plan import Part, divide, end_of_batch, range_of, start_after_loss, wanted_by
@@ -51,6 +52,9 @@ class TailraceSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options)
+        if options.consumer is not None:
+            what = "a batch read is no consumer: option consumer is for spark.readStream"
+            raise TailraceError("input.invalid", what, hint="leave it out")
         kind = FilteringReader if options.filter_pushdown else BatchReader
         return kind(options, arrow_schema(schema), self._range)
 
@@ -118,10 +122,13 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log = LogReader(options.path)
         self._initial: Offset | None = None
         self._target: Offset | None = None
+        self._consumer = None if options.consumer is None else StreamConsumer(options.path, options.consumer)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         if self._initial is None:
             start = self._options.start.offset_in(self._log)
+            if self._consumer is not None:
+                start = self._consumer.begin(start)
             self._initial = self._survived(start)
         return {_OFFSET: self._initial}
 
@@ -144,6 +151,11 @@ class StreamReader(_Tasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return self._parts(self._log, self._survived(Offset(start[_OFFSET])), Offset(end[_OFFSET]))
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Spark says so when the next micro-batch begins."""
+        if self._consumer is not None:
+            self._consumer.passed(Offset(end[_OFFSET]))
 
     def _survived(self, start: Offset) -> Offset:
         return start_after_loss(self._log, start, self._wanted, fails=self._options.fail_on_data_loss)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from tailrace.errors import TailraceError
 from tailrace.log.reader import LogReader
 from tailrace.message import Micros, Offset, micros
-from tailrace.namespace import namespace_pattern
+from tailrace.namespace import check_file_name, namespace_pattern
 from tailrace.pipeline.suggest import did_you_mean
 from tailrace.units import parse_bytes
 
@@ -32,6 +32,7 @@ NAMES: Final = (
     "failOnDataLoss",
     "onNewField",
     "filterPushdown",
+    "consumer",
 )
 _BOOLEANS: Final = {"true": True, "false": False}
 
@@ -87,6 +88,8 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     on_new_field: OnNewField = OnNewField.FAIL
     filter_pushdown: bool = False
+    consumer: str | None = None
+    """For which the log is kept while a stream follows it."""
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -116,6 +119,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         fail_on_data_loss=_choice(values, "failOnDataLoss", _BOOLEANS, default=True),
         on_new_field=_choice(values, "onNewField", {way.value: way for way in OnNewField}, default=OnNewField.FAIL),
         filter_pushdown=_choice(values, "filterPushdown", _BOOLEANS, default=False),
+        consumer=_parsed(values, "consumer", lambda name: check_file_name(name, "consumer")),
     )
 
 

@@ -22,6 +22,8 @@ from tailrace.sync.values import from_wire, recordset
 
 _STAMP: Final = ("time", "node")
 """None is gone, and the version stands in its own column."""
+_BY_INDEX: Final = "SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)"
+"""PostgreSQL knows nothing about temporary tables, and would read whole tables for a few rows."""
 _TRACKER: Final = (names.TRACKER_NODE, names.TRACKER_VERSION, names.TRACKER_VERSION_NODE, names.TRACKER_PROCESSED)
 
 
@@ -126,7 +128,9 @@ class _Bulk:
         read = (*(column.read_as for column in shape.columns), *kinds[len(shape.columns) :])
         sent = ", ".join(f"c{place} {kind}" for place, kind in enumerate(read))
         picked = ", ".join(f"r.c{place}::{kind}" for place, kind in enumerate(kinds))
-        self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({typed}, place bigint, wins boolean)")
+        own = f"{self._name}({typed}, place bigint, wins boolean)"
+        self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {own} {postgresddl.SCRATCH}")
+        self._link.run(_BY_INDEX)
         self._link.run(
             f"""INSERT INTO {self._table} SELECT {picked}, r.ordinality, true
                 FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS ({sent})) WITH ORDINALITY AS r""",

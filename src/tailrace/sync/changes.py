@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from tailrace.errors import TailraceError
-from tailrace.sync import names, sqliteddl
+from tailrace.sync import names, postgresddl, sqliteddl
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Changes, RunOnChange
 from tailrace.sync.exchange import Key
@@ -140,10 +140,11 @@ def _take(link: Link, shapes: Sequence[Shape]) -> str:
     if shape.dialect is Dialect.POSTGRES:
         changes = shape.own_table(names.CHANGES)
         kinds = "chtableid integer, chentitypk text, chentitypk2 text, chentitypk3 text, chentitypk4 text"
-        link.run(f"CREATE TEMP TABLE IF NOT EXISTS door_taken({kinds}, chtype integer, chid bigint)")
+        own = f"door_taken({kinds}, chtype integer, chid bigint)"
+        link.run(f"CREATE TEMP TABLE IF NOT EXISTS {own} {postgresddl.SCRATCH}")
         link.run(
-            f"""WITH gone AS (DELETE FROM {changes} WHERE chid IN (
-                    SELECT chid FROM {changes} WHERE {_about(shapes)} ORDER BY chid LIMIT {LINES_MAX})
+            f"""WITH gone AS (DELETE FROM {changes} WHERE chid = ANY (ARRAY(
+                    SELECT chid FROM {changes} WHERE {_about(shapes)} ORDER BY chid LIMIT {LINES_MAX}))
                 RETURNING {columns})
             INSERT INTO pg_temp.door_taken SELECT * FROM gone"""
         )

@@ -23,6 +23,8 @@ _OVERTAKEN: Final = """
         IF NOT FOUND THEN
             RAISE EXCEPTION 'a newer version came meanwhile' USING ERRCODE = 'serialization_failure';
         END IF;"""
+SCRATCH: Final = "ON COMMIT DELETE ROWS"
+"""Of temporary tables that stay as long as a connection: nobody else removes what is dead in them."""
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS {schema}.doorself(
         nodeid bigint NOT NULL, secret text NOT NULL, keynode integer NOT NULL,

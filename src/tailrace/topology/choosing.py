@@ -11,6 +11,9 @@ from tailrace.topology.limits import Limits
 from tailrace.topology.member import Member, Report
 from tailrace.topology.tree import Tree
 
+_SOON_S: Final = 1.0
+"""Whoever is Pending has slots for others in a moment."""
+
 
 def _nobody(_: Member) -> bool:
     return False
@@ -80,4 +83,5 @@ class Choice:
         return None if self._report.overlaps(node.report) else Reason.NO_OVERLAP
 
     def _refused(self, reason: Reason, what: str) -> Refusal:
-        return Refusal(reason, what, self._limits.retry_s)
+        is_soon = reason in (Reason.FULL, Reason.PENDING) and bool(self._tree.pending)
+        return Refusal(reason, what, min(_SOON_S, self._limits.retry_s) if is_soon else self._limits.retry_s)

@@ -88,9 +88,7 @@ class Placement:
         if site.database not in self.trees:
             return self._refusal(Reason.NO_SOURCE, f"nobody has log {site.database}")
         tree = self.trees[site.database]
-        for other in unreachable:
-            if other.database == site.database and (doubted := self.members.get(other)) is not None:
-                tree.set_doubtful(doubted, is_doubtful=True)
+        self._doubt(site, unreachable)
         known = self.members.get(site)
         if known is not None and known.is_stopped:
             return self._stopped(site)
@@ -115,10 +113,13 @@ class Placement:
         self._leases.set(member, math.inf)
         return Offer(candidates, self._limits.pending_lease_s)
 
-    def confirm(self, site: Site, source_site: Site, now: float) -> Confirmed | Refusal:
+    def confirm(
+        self, site: Site, source_site: Site, now: float, *, unreachable: Sequence[Site] = ()
+    ) -> Confirmed | Refusal:
         """Make a node a replica of a source: where a slot is kept for it, or where one is free."""
         self.expire(now)
         self._check_same_log(site, source_site)
+        self._doubt(site, unreachable)
         source = self.members.get(source_site)
         if site == source_site or self.is_below(source_site, site):
             return self._refusal(Reason.CYCLE, f"{source_site} replicates from {site} itself")
@@ -260,6 +261,11 @@ class Placement:
 
     def _refusal(self, reason: Reason, what: str) -> Refusal:
         return Refusal(reason, what, self._limits.retry_s)
+
+    def _doubt(self, site: Site, unreachable: Sequence[Site]) -> None:
+        for other in unreachable:
+            if other.database == site.database and (doubted := self.members.get(other)) is not None:
+                self.tree(site.database).set_doubtful(doubted, is_doubtful=True)
 
     def _stopped(self, site: Site) -> Refusal:
         return self._refusal(Reason.STOPPED, f"{site} is stopped, by an operator")

@@ -109,11 +109,12 @@ class Placing:
         self._placed_s = math.inf
 
     def connected(self, source: Source) -> None:
-        """A source was matched; raises when the registry has no slot there any more."""
+        """A source was matched; raises `REFUSED` when the registry has no slot there any more."""
         at = self._places[source.name]
         try:
-            found = self._client.update_registry(self._site, at)
+            found = self._client.update_registry(self._site, at, unreachable=self._unreachable)
             self._confirmed_s = self._clock()
+            self._unreachable.clear()
         except TailraceError:
             self._confirmed_s = -math.inf  # without a registry it goes on, and the next keepalive tells
         else:
@@ -147,7 +148,7 @@ class Placing:
         replica.pause(answer.is_stopped)
         if answer.is_stopped:
             self._at = None
-        elif answer.move is not None:
+        elif answer.move is not None and answer.move not in self._unreachable:
             self._say(f"the registry wants it to copy from {answer.move.host}")
             self._wanted = answer.move
             self._leave_source(replica)

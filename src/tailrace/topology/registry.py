@@ -81,10 +81,12 @@ class Registry:
                 site, report, now, sources=sources, unreachable=unreachable, over_fanout=over_fanout
             )
 
-    def update_registry(self, site: Site, source: Site) -> Confirmed | Refusal:
-        """The node is connected to the source, by its own connection or by one that the source made."""
+    def update_registry(self, site: Site, source: Site, *, unreachable: Sequence[Site] = ()) -> Confirmed | Refusal:
+        """The node is connected to the source, by its own connection or by one that the source made, after it had tried
+        those that are `unreachable`."""
+        _check_few(unreachable)
         with self._call() as now:
-            return self._placement.confirm(site, source, now)
+            return self._placement.confirm(site, source, now, unreachable=unreachable)
 
     def keepalive(self, site: Site, report: Report) -> Answer:
         """The node lives and is so far."""
@@ -156,6 +158,9 @@ class Registry:
     def rebalance(self, database: str) -> Move | None:
         """Ask one replica to move up, if one would gain by it and none is on its way."""
         with self._call() as now:
+            if database not in self._placement.trees:
+                hint = "name a log that `tailrace topology show` has"
+                raise TailraceError("topology.unknown_node", f"the registry knows no log {database}", hint=hint)
             return propose_move(self._placement, database, now)
 
     def needed(self, site: Site) -> Needed:

@@ -74,6 +74,7 @@ class UpdateRegistry(Paper):
 
     site: Site
     source: Site
+    unreachable: Sites = Field(default_factory=list)
 
 
 class Updated(FullPaper):

@@ -48,8 +48,9 @@ class RegistryClient:
         asked = RegisterReplicant(site=site, report=report, sources=list(sources), unreachable=list(unreachable))
         return Offered.read(self._one(Call.REGISTER_REPLICANT, asked))
 
-    def update_registry(self, site: Site, source: Site) -> Confirmed | Refusal:
-        found = Updated.read(self._one(Call.UPDATE_REGISTRY, UpdateRegistry(site=site, source=source)))
+    def update_registry(self, site: Site, source: Site, *, unreachable: Sequence[Site] = ()) -> Confirmed | Refusal:
+        asked = UpdateRegistry(site=site, source=source, unreachable=list(unreachable))
+        found = Updated.read(self._one(Call.UPDATE_REGISTRY, asked))
         return found.refusal or found.confirmed or Confirmed(None, 0.0)
 
     def keepalive(self, site: Site, report: Report) -> Answer:

@@ -76,7 +76,7 @@ def _register(registry: Registry, said: bytes) -> _Answers:
 
 def _update(registry: Registry, said: bytes) -> _Answers:
     asked = UpdateRegistry.read(said)
-    yield Updated.of(registry.update_registry(asked.site, asked.source))
+    yield Updated.of(registry.update_registry(asked.site, asked.source, unreachable=asked.unreachable))
 
 
 def _keepalive(registry: Registry, said: bytes) -> _Answers:

@@ -13,7 +13,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -23,6 +23,7 @@ from tailrace.errors import TailraceError
 from tailrace.log.standing import Standing
 from tailrace.message import Offset
 from tailrace.relay.applier import Source
+from tailrace.topology.answers import REFUSED
 from tailrace.topology.copied import CopiedLog, is_begun
 from tailrace.topology.following import Arrival, Following
 from tailrace.topology.matching import ANY, Meeting, Rollback
@@ -112,6 +113,9 @@ class Replica:
         self._changing = threading.Event()
         self._log: CopiedLog | None = None
         self._misses = 0
+        self._last_source: Source | None = None
+        self._kept_s = 0.0
+        """When a source was last told what is needed."""
         self._is_paused = threading.Event()
         self.failure: TailraceError | None = None
         """Why it has ended by itself."""
@@ -124,7 +128,7 @@ class Replica:
         self.connected: Callable[[Source], None] = lambda _: None
         """Told which source is followed now; may refuse."""
         self.failed: Callable[[Source], None] = lambda _: None
-        """Told of a source that could not be followed."""
+        """Told of a source that could not be followed, other than by the will of the registry."""
         self.floor: Callable[[], Offset | None] = lambda: None
         """The lowest offset that copies of this copy need."""
         self.cutting: Callable[[Offset], AbstractContextManager[None]] = lambda _: nullcontext()
@@ -137,6 +141,7 @@ class Replica:
                 self._changing.clear()
                 if self._is_paused.is_set():
                     self._tell(state=State.STOPPED, source=None, behind_bytes=None)
+                    self._stand_by()
                 else:
                     self._round()
                 self._stopping.wait(_AGAIN_S * random.uniform(0.5, 1.0))  # noqa: S311  not all at once
@@ -157,6 +162,15 @@ class Replica:
         """Leave the source, and look for the best one again."""
         self._changing.set()
 
+    def _stand_by(self) -> None:
+        """Who is stopped still needs what comes next: the last source keeps it."""
+        source, log = self._last_source, self._log
+        if source is None or log is None or time.monotonic() - self._kept_s < self.settings.keep_s:
+            return
+        self._kept_s = time.monotonic()
+        with suppress(TailraceError), Following(source, self._name, beat_s=self.settings.beat_s) as following:
+            following.keep(self._needed(log))
+
     def _round(self) -> None:
         """Try the sources in turn until one was followed for a while."""
         errors: list[TailraceError] = []
@@ -173,7 +187,8 @@ class Replica:
             self._tell(state=State.CONNECT, error=error)
             self._report(f"source {source.name}: {error}")
             errors.append(error)
-            self.failed(source)
+            if error.code != REFUSED:
+                self.failed(source)
         if errors and all(error.code in _LACKING for error in errors):
             self._miss(may_recopy=all(error.code == _GONE for error in errors))
 
@@ -235,6 +250,7 @@ class Replica:
                 following.leave()  # or the source would wait to hear of a copy that it never had
                 raise
             log.rise(extent.generation)
+            self._last_source = source
             self._misses = 0
             self._tell(state=State.COPY)
             self.trace(f"{source.name} is followed from offset {log.next_offset} on")
@@ -279,13 +295,13 @@ class Replica:
         self._report(f"{meeting.rollback_bytes} bytes were not what {source.name} has, and are in {aside}")
 
     def _pull(self, following: Following, log: CopiedLog, extent: Extent) -> None:
-        kept_s = time.monotonic()
+        self._kept_s = time.monotonic()
         while not self._is_over():
             waits = self.settings.waits
             for arrival in following.pull(log, extent, waits=waits, is_over=partial(self._is_pull_over, waits)):
                 self._note(arrival)
-                if time.monotonic() - kept_s >= self.settings.keep_s:
-                    kept_s = time.monotonic()
+                if time.monotonic() - self._kept_s >= self.settings.keep_s:
+                    self._kept_s = time.monotonic()
                     following.keep(self._needed(log))
                     self._look_above(following.source, following.extent())
             if waits and self.settings.waits:

@@ -29,13 +29,15 @@ class Tree:
         self.replicas = Shelf()
         """Active replicas by tier."""
         self.members: dict[Member, None] = {}
+        self.pending: dict[Member, None] = {}
+        """Who is about to have slots for others."""
         self.moving: Member | None = None
         """The one replica that has been asked to move."""
 
     def add(self, member: Member) -> None:
         """Take a new member in."""
         self.members[member] = None
-        self.refresh(member)
+        self.set_state(member, member.state)
 
     def remove(self, member: Member) -> None:
         """Let a member go that has no children and for whose slots nobody waits."""
@@ -97,6 +99,10 @@ class Tree:
     def set_state(self, member: Member, state: State) -> None:
         """Change what a member is to the others."""
         member.state = state
+        if state is State.PENDING:
+            self.pending[member] = None
+        else:
+            self.pending.pop(member, None)
         self.refresh(member)
 
     def set_doubtful(self, member: Member, *, is_doubtful: bool) -> None:

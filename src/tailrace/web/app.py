@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -186,6 +186,8 @@ class _Shown:
         return RedirectResponse("/", 303)
 
     async def events(self, request: Request) -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")  # what goes on for ever would do so for nobody
         known = request.headers.get("last-event-id") or request.query_params.get("known", "")
         with ExitStack() as opened:
             listener = opened.enter_context(self._panel.live.listening())
@@ -303,7 +305,7 @@ async def _form(request: Request) -> dict[str, str]:
                 body += piece
                 if len(body) > FORM_BYTES_MAX:
                     raise TailraceError("web.too_large", "that is more than a form has", hint="say less")
-    except TimeoutError:
+    except (TimeoutError, ClientDisconnect):
         raise TailraceError("web.slow", "the form took too long to come", hint="send it again") from None
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=20))

@@ -143,10 +143,11 @@ def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _told(part: Part) -> str:
-    """What is said on an arrow: how fast, and how much is still to come."""
+    """What is said on an arrow: how many have passed, how fast, and how many are still to come."""
+    passed = "" if part.position is None else f"{part.position + 1:,}"
     rate = "" if part.rate is None else f"{part.rate:,.0f}/s"
     lag = "" if part.lag is None else f"{part.lag.messages:,} behind"
-    return ", ".join(each for each in (rate, lag) if each)
+    return " · ".join(each for each in (passed, rate, lag) if each)
 
 
 def _cut(text: str, letters: int) -> str:

@@ -9,6 +9,10 @@ from typing import Final
 _EMPTY: Final = frozenset({"br", "hr", "input", "link", "meta"})
 
 
+_NUMBERS: Final = frozenset({"Position", "Lag", "Messages", "Last offset"})
+"""Columns whose cells are numbers, which are set below their heading."""
+
+
 class Markup(str):
     """Text that is markup already."""
 
@@ -49,7 +53,9 @@ def table(caption: str, headings: list[str], rows: list[Markup], empty: str = "n
     """A table that can be read aloud: it has a caption, and the first cell of a row is its heading."""
     if not rows:
         return tag("p", f"{caption}: {empty}", class_="none")
-    head = tag("tr", *(tag("th", heading, scope="col") for heading in headings))
+    head = tag(
+        "tr", *(tag("th", name, scope="col", class_="number" if name in _NUMBERS else None) for name in headings)
+    )
     inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *rows))
     return tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
 

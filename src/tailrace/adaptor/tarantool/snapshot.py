@@ -86,9 +86,10 @@ class _Filling:
     def _add(self, space: int, rows: int, data: bytes) -> None:
         if space <= SYSTEM_MAX and space not in _KEPT:
             return
-        gathered = self.spaces.setdefault(space, _Gathered())
-        if gathered.rows and gathered.rows + rows > self.chunk_rows:
+        waiting = self.spaces.setdefault(space, _Gathered())
+        if waiting.rows and waiting.rows + rows > self.chunk_rows:
             self._flush(space)
+        gathered = self.spaces[space]  # another one after that
         gathered.parts.append(data)
         gathered.rows += rows
         gathered.size += len(data)
