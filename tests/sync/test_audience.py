@@ -204,11 +204,11 @@ def test_who_may_have_a_row_gets_it_when_its_own_edit_has_lost(place: Place, oth
         },
     }
     device, office = node(place), node(other, receive=receive, **everybody[who])
-    put(place, 1, "milk")
-    put(place, 2, "bread")
+    put(place, 1, "milk", changed=1000)
+    put(place, 2, "bread", changed=1000)
     sync(device, office)
-    put(place, 1, "cheese")
-    put(place, 2, "butter")
+    put(place, 1, "cheese", changed=2000)
+    put(place, 2, "butter", changed=2000)
     put(other, 1, "later")
     remove(other, 2)
     sync(device, office)

@@ -102,8 +102,8 @@ def exchange(places: Sequence[Place], named: Named) -> None:
         assert place.ask("SELECT count(*) FROM canary") == [(0,)]
         SyncStore(place.database(), entities)
         database = place.database()
-        removed = database.write(partial(install.uninstall, entities=entities, dialect=database.dialect))
-        assert removed == [named.table]
+        gone = database.write(partial(install.uninstall, entities=entities, dialect=database.dialect))
+        assert gone == [named.table]
         assert made(place) == was
         place.run(f"DROP TABLE {table}")
 
