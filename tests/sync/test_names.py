@@ -27,7 +27,8 @@ HOSTILE = [
     *("{schema}", "{}", "\n", "\t", " ", "e", "t", "tr", "st", "NEW", "OLD", "known", "select", "i", "s", "w", "ä"),
     *('"; DROP TABLE canary; --', "'); DROP TABLE canary; --", "$door$; DROP TABLE canary; $door$", "c0", "wins"),
 ]
-RESERVED = {"new", "old", "excluded", "ctid", "oid", "xmin", "xmax", "cmin", "cmax", "tableoid", "rowid", "_rowid_"}
+RESERVED = {"true", "false", "new", "old", "excluded", "rowid", "_rowid_"}
+RESERVED |= {"ctid", "oid", "xmin", "xmax", "cmin", "cmax", "tableoid"}
 ALPHABET = st.characters(exclude_characters="\0", exclude_categories=("Cs", "Cn"))
 PART = st.one_of(st.sampled_from(HOSTILE), st.text(ALPHABET, min_size=1, max_size=6))
 NAME = (
@@ -175,6 +176,19 @@ def test_tables_with_short_names(place: Place, other: Place, name: str, kind: Ve
 def test_tables_of_sync_are_not_synced(name: str) -> None:
     with pytest.raises(TailraceError) as caught:
         Entity(name, 5, "changed")
+    assert caught.value.code == "config.invalid"
+
+
+@pytest.mark.parametrize("name", ["TRUE", "False"])
+def test_columns_that_a_view_cannot_have(place: Place, name: str) -> None:
+    """Views of SQLite call them something else."""
+    place.run(f"CREATE TABLE todo(id bigint PRIMARY KEY, changed bigint, {quoted(name)} text)")
+    entity = Entity("todo", 5, "changed")
+    if place.is_postgres:
+        place.install(entity)
+        return
+    with pytest.raises(TailraceError, match=name) as caught:
+        place.install(entity)
     assert caught.value.code == "config.invalid"
 
 

@@ -14,6 +14,8 @@ from tailrace.sync.entity import NAME_BYTES_MAX, Entity, VersionKind
 from tailrace.sync.names import Dialect, mark, numbered, quoted
 
 KEY_COLUMNS_MAX: Final = 4
+_NOT_IN_VIEWS: Final = ("true", "false")
+"""SQLite gives columns of views another name than these."""
 _POSTGRES_COLUMNS: Final = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
        coalesce(array_position(i.indkey::int2[], a.attnum), -1) + 1,
@@ -231,6 +233,8 @@ def _check(shape: Shape) -> None:
     for column in shape.columns:
         if column.name.lower() in own_columns:
             raise _invalid(entity, f"its column {column.name!r} is called like one of sync's own; rename it")
+        if shape.dialect is Dialect.SQLITE and column.name.lower() in _NOT_IN_VIEWS:
+            raise _invalid(entity, f"a view of SQLite cannot have its column {column.name!r}; rename it")
 
 
 def _check_lengths(entity: Entity) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from tailrace.errors import TailraceError
 from tailrace.topology.member import Report, State
 from tailrace.topology.site import Site
-
-REFUSED: Final = "topology.refused"
 
 
 class Reason(StrEnum):
@@ -46,7 +43,7 @@ class Refusal:
     def error(self) -> TailraceError:
         """The refusal for somebody who cannot go on without."""
         hint = f"ask again in {self.retry_after_s:g} s"
-        return TailraceError(REFUSED, f"{self.what} ({self.reason})", hint=hint)
+        return TailraceError("topology.refused", f"{self.what} ({self.reason})", hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

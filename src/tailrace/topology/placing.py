@@ -109,7 +109,7 @@ class Placing:
         self._placed_s = math.inf
 
     def connected(self, source: Source) -> None:
-        """A source was matched; raises `REFUSED` when the registry has no slot there any more."""
+        """A source was matched; raises `topology.refused` when the registry has no slot there any more."""
         at = self._places[source.name]
         try:
             found = self._client.update_registry(self._site, at, unreachable=self._unreachable)

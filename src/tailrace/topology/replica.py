@@ -23,7 +23,6 @@ from tailrace.errors import TailraceError
 from tailrace.log.standing import Standing
 from tailrace.message import Offset
 from tailrace.relay.applier import Source
-from tailrace.topology.answers import REFUSED
 from tailrace.topology.copied import CopiedLog, is_begun
 from tailrace.topology.following import Arrival, Following
 from tailrace.topology.matching import ANY, Meeting, Rollback
@@ -187,7 +186,7 @@ class Replica:
             self._tell(state=State.CONNECT, error=error)
             self._report(f"source {source.name}: {error}")
             errors.append(error)
-            if error.code != REFUSED:
+            if error.code != "topology.refused":
                 self.failed(source)
         if errors and all(error.code in _LACKING for error in errors):
             self._miss(may_recopy=all(error.code == _GONE for error in errors))
