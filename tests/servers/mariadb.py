@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
@@ -77,6 +78,15 @@ class MariaDbServer:
         with closing(self.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute(query)
             return list(cursor.fetchall())
+
+    def purge_binary_logs(self, upto: str) -> None:
+        """Remove the binary logs before one. Those that somebody reads stay, and the server notices only after a while
+        that a reader has gone."""
+        give_up_s = time.monotonic() + 60
+        while self.ask("SHOW BINARY LOGS")[0][0] != upto:
+            assert time.monotonic() < give_up_s, "somebody still reads a binary log"
+            self.run(f"PURGE BINARY LOGS TO '{upto}'")
+            time.sleep(0.05)
 
     def start(self) -> None:
         options = [f"--{name}={value}" for name, value in self._settings.items()]

@@ -133,7 +133,7 @@ def test_a_log_that_is_gone(mariadb: MariaDbServer, database: str) -> None:
     start = position_of(database)
     mariadb.run("FLUSH BINARY LOGS")
     end = position_of(database)
-    mariadb.run(f"PURGE BINARY LOGS TO '{end['file']}'")
+    mariadb.purge_binary_logs(end["file"])
     with pytest.raises(TailraceError, match=r"removed .*; the oldest that it has is") as caught:
         read(database, start)
     assert caught.value.code == "source.position_lost"
