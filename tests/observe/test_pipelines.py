@@ -20,7 +20,6 @@ from tailrace.observe.slots import SlotGauge
 from tailrace.pipeline.failures import Failures
 from tailrace.pipeline.load import load
 from tailrace.pipeline.names import READING, RUN
-from tailrace.pipeline.status import status
 from tailrace.source.bookmark import bookmark
 from tailrace.source.phase import Phase, Progress, TableProgress
 from tests.pipeline.shelf import offer
@@ -72,25 +71,6 @@ def test_before_the_first_run() -> None:
         (Kind.WRITER, "new"),
     ]
     assert found.health is Health.WAITING
-
-
-def test_says_what_status_says(log: None) -> None:
-    """Whatever happens to a writer: state, position and lag are the same in both."""
-    TroubleFile("log", "all").write(Trouble(5, 9, "no such table", time.time(), is_single=True))
-    with CommitLog.open("log"), ConsumerSession(Consumers("log"), "orders"):
-        told, found = status(load("shop.yml")), look()
-        for writer in told.writers:
-            shown = part(found, writer.name)
-            assert (shown.state, shown.position) == (writer.state, writer.position)
-            assert shown.lag is not None
-            assert (shown.lag.messages, shown.lag.bytes) == (writer.lag.messages, writer.lag.bytes)
-        assert found.is_running
-        assert told.running is not None
-        assert found.runs_as == str(told.running)
-        assert found.log is not None
-        assert told.log is not None
-        assert (found.log.next_offset, found.log.bytes) == (told.log.next_offset, told.log.bytes)
-        assert found.log.held_bytes == told.log.held_bytes
 
 
 def test_a_writer_that_runs_and_one_that_does_not(log: None) -> None:
