@@ -10,13 +10,13 @@ import pytest
 from tailrace.deliver.deadletter import dead_letters
 from tailrace.deliver.trouble import Trouble, TroubleFile
 from tailrace.errors import TailraceError
+from tailrace.gauge import Gauge
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Message, Micros, Mode, Offset, Op
 from tailrace.observe.model import Health, Kind, Overview, Part
 from tailrace.observe.pipelines import overview_of_pipeline
-from tailrace.observe.slots import SlotGauge
 from tailrace.pipeline.failures import Failures
 from tailrace.pipeline.load import load
 from tailrace.pipeline.names import READING, RUN
@@ -149,7 +149,7 @@ class TestSlot:
             assert answer.wait(30)
             return 4096
 
-        gauge = SlotGauge(ask)
+        gauge = Gauge(ask, 30)
         assert _slot(gauge) is None
         assert asked.wait(30)
         assert _slot(gauge) is None, "the source has not answered"
@@ -169,7 +169,7 @@ class TestSlot:
             answered.set()
             return 1
 
-        gauge = SlotGauge(ask)
+        gauge = Gauge(ask, 30)
         for _ in range(20):
             gauge.read()
         assert answered.wait(30)
@@ -184,11 +184,11 @@ class TestSlot:
             failed.set()
             raise TailraceError("source.unreachable", "no route")
 
-        gauge = SlotGauge(ask)
+        gauge = Gauge(ask, 30)
         gauge.read()
         assert failed.wait(30)
         assert _slot(gauge) is None
 
 
-def _slot(gauge: SlotGauge) -> object:
+def _slot(gauge: Gauge[int]) -> object:
     return overview_of_pipeline(load("shop.yml"), gauge).parts[0].more["slot bytes"]

@@ -14,8 +14,8 @@ from tailrace.pipeline.status import PipelineStatus, WriterState, WriterStatus, 
 from tailrace.source.bookmark import CONSUMER as CAPTURE
 
 if TYPE_CHECKING:
+    from tailrace.gauge import Gauge
     from tailrace.log.stat import LogStat
-    from tailrace.observe.slots import SlotGauge
     from tailrace.pipeline.failures import Failure
     from tailrace.pipeline.spec import PipelineSpec
 
@@ -28,7 +28,7 @@ _HEALTH = {
 
 
 def overview_of_pipeline(
-    spec: PipelineSpec, slot: SlotGauge | None = None, log_look: LogLook | None = None
+    spec: PipelineSpec, slot: Gauge[int] | None = None, log_look: LogLook | None = None
 ) -> Overview:
     """Look at a pipeline's log; nothing is changed. Only the gauge asks the source, and nobody waits for it."""
     log = (log_look or LogLook(spec.log)).stat()
