@@ -126,6 +126,7 @@ def _sync_lines(told: dict[str, Any] | None) -> list[str]:
         lines.append(f"    peer {peer['name']}: {peer['state']}, {done}")
         if peer["clock_warning"] is not None:
             lines.append(f"      {peer['clock_warning']}")
+        lines += [f"      {warning}" for warning in peer["warnings"]]
         if peer["last_error"] is not None:
             lines.append(f"      {_error(peer['last_error'])}")
     return lines
