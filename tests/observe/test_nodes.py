@@ -55,6 +55,7 @@ SYNC_PEER = {
     "sent": 20,
     "refused": 1,
     "older": 2,
+    "warnings": [],
     "last_success_ms": 0,
     "last_error": None,
     "clock_ahead_ms": 1,
@@ -192,11 +193,14 @@ def test_sync(tmp_path: Path) -> None:
     heard = {**SYNC_PEER, "last_success_ms": int(time.time() * 1000) - 5000}
     offline = {**SYNC_PEER, "name": "depot", "state": "offline", "last_success_ms": None, "last_error": ERROR}
     skewed = {**heard, "name": "skewed", "clock_warning": "its clock is 5 s ahead"}
-    found = node(tmp_path, sync={"node": "3", "url": None, "error": None, "peers": [heard, offline, skewed]})
+    lacking = {**heard, "name": "lacking", "warnings": ["table note (44) is not synced at the other node"]}
+    peers = [heard, offline, skewed, lacking]
+    found = node(tmp_path, sync={"node": "3", "url": None, "error": None, "peers": peers})
     assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)] == [
         ("hq", "waiting", Health.GOOD),
         ("depot", "offline", Health.TROUBLED),
         ("skewed", "waiting", Health.TROUBLED),
+        ("lacking", "waiting", Health.TROUBLED),
     ]
     seen_s = found.of(Kind.SYNC)[0].seen_s_ago
     assert seen_s is not None

@@ -179,6 +179,8 @@ def _print_done(done: Mapping[str, Progress | TailraceError], *, as_json: bool) 
             from tailrace.cli.syncprogress import shown_progress
 
             print(printable(f"{name}: {shown_progress(each)}"))
+            for warning in each.warnings:
+                print(printable(f"{name}: {warning}"), file=sys.stderr)
 
 
 def _not_declared(store: SyncStore) -> list[str]:

@@ -61,6 +61,7 @@ class Shown:
         line = f"{status.name}: {status.state}"
         if status.state == "offline" and status.last_error is not None:
             line += f": {status.last_error}"
+        line = "\n  ".join((line, *status.total.warnings))
         with self._lock:
             is_news = self._last.get(status.name) != line
             self._last[status.name] = line

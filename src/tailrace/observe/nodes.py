@@ -238,6 +238,9 @@ def _syncs(told: Mapping[str, Any]) -> Iterator[Part]:
         if each["clock_warning"] is not None and wrong is None:
             wrong = Wrong("sync.clock", each["clock_warning"], "set the clocks of both nodes by NTP")
             health = Health.TROUBLED
+        if each["warnings"] and wrong is None:
+            wrong = Wrong("sync.left", "; ".join(each["warnings"]), "do what it says; the rows wait until then")
+            health = Health.TROUBLED
         heard_ms = each["last_success_ms"]
         yield Part(
             Kind.SYNC,

@@ -3,12 +3,14 @@
 Tables of a lower batch come first, and no other begins before they are done in both directions. Where they have got
 something meanwhile it is their turn again, and rows that were asked for already are left. A round may be cut at any
 point: what was acknowledged stays so, and the next one goes on with what was not.
+
+A table that only one of the two has is left out, with a warning: nobody waits for it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -26,6 +28,10 @@ class Peer(Protocol):
 
     @property
     def node_id(self) -> int: ...
+
+    @property
+    def tables(self) -> Mapping[int, str] | None:
+        """The tables that it syncs, by number; None when it does not say."""
 
     def pending_tables(self) -> tuple[list[int], list[int]]:
         """The tables of which it has something for us, and those of which it never had a row."""
@@ -51,6 +57,8 @@ class Progress:
     """Rows that we refused, or that were refused there."""
     older: int = 0
     """Rows for which the receiver had a newer version."""
+    warnings: tuple[str, ...] = ()
+    """What is left, and why; for people."""
 
 
 _PASSES_MAX: Final = 10
@@ -77,9 +85,12 @@ def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> t
     store.process_changes()
     theirs, empty_there = peer.pending_tables()
     ours = store.pending_tables(peer.node_id)
-    waiting = [shape for shape in store.by_batch() if shape.table_id in theirs or shape.table_id in ours]
+    common = [shape for shape in store.by_batch() if peer.tables is None or shape.table_id in peer.tables]
+    progress = replace(progress, warnings=tuple(_left_out(store, peer, theirs, ours)))
+    waiting = [shape for shape in common if shape.table_id in theirs or shape.table_id in ours]
     for shape in waiting:  # in the order of their batches: no other one begins before they are done
-        exchange = _Exchange(store, peer, shape, report)
+        lower = {each.table_id for each in common if each.entity.batch < shape.entity.batch}
+        exchange = _Exchange(store, peer, shape, lower, report)
         before = progress
         if shape.table_id in theirs:
             progress = exchange.fetch(progress)
@@ -95,6 +106,18 @@ def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> t
     return progress, True
 
 
+def _left_out(store: SyncStore, peer: Peer, theirs: Sequence[int], ours: Sequence[int]) -> Iterator[str]:
+    """Tables that have something for the other side, which does not have them."""
+    for table_id in ours:
+        if peer.tables is not None and table_id not in peer.tables:
+            name = store.shape(table_id).entity.table
+            yield f"table {name} ({table_id}) is not synced at the other node, so its rows wait here; declare it there"
+    for table_id in theirs:
+        if table_id not in store.shapes:
+            name = (peer.tables or {}).get(table_id, "")
+            yield f"table {name} ({table_id}) is not synced here, so its rows wait there; declare it here"
+
+
 @dataclass(frozen=True, slots=True)
 class _Page:
     """Rows that were asked for."""
@@ -107,13 +130,13 @@ class _Page:
 class _Exchange:
     """The exchange of one table. Of many rows, some are asked for, some are taken and some confirmed at one time."""
 
-    def __init__(self, store: SyncStore, peer: Peer, shape: Shape, report: Report) -> None:
+    def __init__(self, store: SyncStore, peer: Peer, shape: Shape, lower: set[int], report: Report) -> None:
         self._store = store
         self._peer = peer
         self._shape = shape
         self._report = report
         self._table = shape.table_id
-        self._lower = {each.table_id for each in store.by_batch() if each.entity.batch < shape.entity.batch}
+        self._lower = lower
         self.stands_back = False
         """Whether rows were left because there was something in a lower batch by then."""
         self._size = PageSize(shape)
