@@ -225,6 +225,9 @@ def _told(found: SyncStatus) -> dict[str, Any]:
             for entity in found.entities
         ],
         "quarantine": found.quarantine,
+        "quarantine_of": {
+            str(node): {**asdict(held), "is_full": node in found.full} for node, held in found.held.items()
+        },
     }
 
 
@@ -240,4 +243,7 @@ def _lines(place: str, found: SyncStatus) -> list[str]:
         lines += [f"    {count} wait for node {node}" for node, count in entity.pending.items() if count]
     lines += [f"  node {node}: {shown_age(seen_ms)}" for node, seen_ms in found.nodes.items()]
     lines += [f"  in quarantine: {count} {kind}" for kind, count in found.quarantine.items()]
+    for node, held in found.held.items():
+        full = ", and there is no room for more: what else it sends stays there" if node in found.full else ""
+        lines.append(f"    because of node {node}: {held.shown}{full}")
     return lines
