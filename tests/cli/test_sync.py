@@ -263,6 +263,11 @@ def test_a_node_serves_it_and_tells_of_its_peers(tailrace: Tailrace, tmp_path: P
         wait_for(lambda: node.says("calls office"), 60)
         served.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
         wait_for(lambda: central.rows() == [(1, "x")])
-        wait_for(lambda: "peer office: waiting, 0 rows fetched, 1 sent" in tailrace("node", "status", served.file).out)
-        assert tailrace("node", "status", served.file, "--json").json["sync"]["peers"][0]["name"] == "office"
+
+        def office() -> dict[str, Any]:
+            parts = tailrace("node", "status", served.file, "--json").json["parts"]
+            return next(part for part in parts if part["kind"] == "sync" and part["name"] == "office")
+
+        wait_for(lambda: office()["state"] == "waiting" and office()["more"]["rows sent"] == 1)
+        assert "rows sent 1" in tailrace("node", "status", served.file).out
         assert node.end() == 0

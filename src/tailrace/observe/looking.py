@@ -14,7 +14,34 @@ Look = Callable[[], Overview]
 
 def look_at(path: str) -> Look:
     """How to look, again and again. Raises what is wrong with the file."""
-    return _look_at_node(path) if _is_node(path) else _look_at_pipeline(path)
+    return look_at_node(path) if _is_node(path) else _look_at_pipeline(path)
+
+
+def look_at_node(path: str) -> Look:
+    """The same, of a file that is one of a node or a replica."""
+    from tailrace.topology.load import load_any
+
+    form = load_any(path).form
+    return look_into(form.data, form.node)
+
+
+def look_into(data: str, name: str | None = None) -> Look:
+    """How to look at the node or replica that keeps what it has in a directory."""
+    from tailrace.node.status import read_status
+    from tailrace.observe.logs import LogLook
+    from tailrace.observe.nodes import overview_of_node, overview_of_replica
+    from tailrace.observe.trees import TreeLook
+
+    log, tree = LogLook(os.path.join(data, "log")), TreeLook(data)
+
+    def look() -> Overview:
+        told = read_status(data)
+        if told.get("kind") == "replica":
+            return overview_of_replica(name or told["name"], log, told)
+        known = tree.read() if told["is_running"] else ()
+        return overview_of_node(name or os.path.basename(os.path.abspath(data)), log, told, known)
+
+    return look
 
 
 def _look_at_pipeline(path: str) -> Look:
@@ -22,24 +49,6 @@ def _look_at_pipeline(path: str) -> Look:
     from tailrace.pipeline.load import load
 
     return look_at_pipeline(load(path))
-
-
-def _look_at_node(path: str) -> Look:
-    from tailrace.node.status import read_status
-    from tailrace.observe.logs import LogLook
-    from tailrace.observe.nodes import overview_of_node, overview_of_replica
-    from tailrace.topology.load import load_any
-
-    form = load_any(path).form
-    log = LogLook(os.path.join(form.data, "log"))
-
-    def look() -> Overview:
-        told = read_status(form.data)
-        if told.get("kind") == "replica":
-            return overview_of_replica(form.node, log, told)
-        return overview_of_node(form.node, log, told)
-
-    return look
 
 
 def _is_node(path: str) -> bool:

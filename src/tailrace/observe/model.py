@@ -6,13 +6,13 @@ Command line, page, JSON API and metrics all show this, in these words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.log import lag as log_lag
-from tailrace.units import show_seconds
+from tailrace.units import show_bytes, show_seconds
 
 
 class Kind(StrEnum):
@@ -32,11 +32,15 @@ class Kind(StrEnum):
     """What one client sends to one site."""
     RECEIVED = "received"
     """What comes from one site for one client."""
+    SNAPSHOT = "snapshot"
+    """All data of one client, which somebody has to supply for some sites."""
     SYNC = "sync"
     """A node with which tables are synced."""
 
 
-_UNSEEN = frozenset({Kind.STORE, Kind.QUEUE, Kind.RECEIVED})
+_UNSEEN = frozenset({Kind.STORE, Kind.QUEUE, Kind.RECEIVED, Kind.SNAPSHOT})
+Figures = Mapping[str, str | int | float | bool | None]
+"""What else there is to know, by what it is called; a name that ends with `bytes` has bytes."""
 
 
 class Health(StrEnum):
@@ -79,7 +83,8 @@ class Wrong:
         if error is None:
             return None
         told = error if isinstance(error, TailraceError) else TailraceError.decode(error)
-        return cls(told.code, told.what, told.hint, age_s)
+        where = f" ({told.place})" if told.place else ""
+        return cls(told.code, f"{told.what}{where}", told.hint, age_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +129,12 @@ class Part:
     stuck: Stuck | None = None
     steps: tuple[str, ...] = ()
     """The functions that messages go through on their way to it."""
-    more: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
-    """What else there is to know, by what it is called."""
+    more: Figures = field(default_factory=dict)
+
+    @property
+    def extra(self) -> str:
+        """What else there is to know, in words."""
+        return _in_words(self.more)
 
     @property
     def seen(self) -> str:
@@ -147,7 +156,17 @@ class NamespacePart:
     phase: str | None = None
     """How far its copy is, where a pipeline copies it."""
     rows: int | None = None
+    """About how many its copy has; None when the source did not say."""
     rows_copied: int | None = None
+    pieces: int | None = None
+    pieces_copied: int | None = None
+
+    @property
+    def copied(self) -> str:
+        """How much of it is copied, in words."""
+        if self.rows_copied is None:
+            return ""
+        return f"{self.rows_copied:,}" + ("" if self.rows is None else f" of about {self.rows:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +217,20 @@ class Overview:
     tree: tuple[TreeNode, ...] = ()
     wrong: tuple[Wrong, ...] = ()
     """What concerns all of it."""
+    more: Figures = field(default_factory=dict)
+
+    def encode(self) -> dict[str, Any]:
+        """For programs."""
+        return {**asdict(self), "health": self.health}
+
+    def only(self, *kinds: Kind) -> Overview:
+        """The same of parts of some kinds alone."""
+        return replace(self, parts=tuple(self.of(*kinds)), namespaces=(), tree=())
+
+    @property
+    def extra(self) -> str:
+        """What else there is to know, in words."""
+        return _in_words(self.more)
 
     @property
     def runs(self) -> str:
@@ -223,3 +256,11 @@ class Overview:
         if worst is Health.WAITING and Health.GOOD in found:
             return Health.GOOD
         return worst
+
+
+def _in_words(more: Figures) -> str:
+    told = {name: value for name, value in more.items() if value}
+    return ", ".join(
+        f"{name} {show_bytes(value) if name.endswith('bytes') and isinstance(value, int) else value}"
+        for name, value in told.items()
+    )
