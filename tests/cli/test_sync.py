@@ -178,7 +178,9 @@ def test_once(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
         wait_for(lambda: serving.says("reached at"), 60)
         done = tailrace("sync", "run", laptop.file, "--once", "--json")
         assert done.status == 0
-        assert done.json == {"peers": {"office": {"fetched": 0, "sent": 1, "refused": 0, "older": 0, "warnings": []}}}
+        assert done.json == {
+            "peers": {"office": {"fetched": 0, "sent": 1, "refused": 0, "older": 0, "left": 0, "warnings": []}}
+        }
         told = tailrace("sync", "run", laptop.file, "--once")
         assert told.out == "office: 0 rows fetched, 0 sent\n"
     assert central.rows() == [(1, "x")]

@@ -91,6 +91,7 @@ def shown_progress(progress: Progress) -> str:
     """What was exchanged, for people."""
     more = f", {progress.refused:,} refused" if progress.refused else ""
     more += f", {progress.older:,} older than what was there" if progress.older else ""
+    more += f", {progress.left:,} left where they are" if progress.left else ""
     return f"{progress.fetched:,} rows fetched, {progress.sent:,} sent{more}"
 
 

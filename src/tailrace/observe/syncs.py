@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tailrace.observe.model import Health, Kind, Lag, Overview, Part, Wrong
 
 if TYPE_CHECKING:
+    from tailrace.sync.room import Held
     from tailrace.sync.store import EntityStatus, SyncStore
 
 _STATES: Final = {"waiting": Health.GOOD, "syncing": Health.GOOD}
@@ -35,7 +37,11 @@ def overview_of_sync(file: str, store: SyncStore) -> Overview:
     """What stands in the database that a file names."""
     found = store.status()
     nodes = [
-        _known(str(each.node), each.name, calls_us=each.calls_us, seen_ms=each.seen_ms, of=each.waiting)
+        _with_held(
+            _known(str(each.node), each.name, calls_us=each.calls_us, seen_ms=each.seen_ms, of=each.waiting),
+            found.held.get(each.node),
+            is_full=each.node in found.full,
+        )
         for each in store.standings()
     ]
     quarantine = {f"in quarantine, {kind}": count for kind, count in found.quarantine.items()}
@@ -95,6 +101,18 @@ def _known(node: str, name: str | None, *, calls_us: bool, seen_ms: int, of: int
         seen_s_ago=seen_s_ago,
         more={"node": node} if name else {},
     )
+
+
+def _with_held(part: Part, held: Held | None, *, is_full: bool) -> Part:
+    """The same with what is in quarantine because of it."""
+    if held is None:
+        return part
+    found = replace(part, more={**part.more, "in quarantine because of it": held.shown})
+    if not is_full:
+        return found
+    what = "there is no room for more of it in quarantine: what else it sends and nobody takes stays there"
+    wrong = Wrong("sync.no_room", what, "tailrace sync quarantine list FILE, then mend why, or release")
+    return replace(found, health=Health.TROUBLED, wrong=wrong)
 
 
 def _table(found: EntityStatus) -> Part:

@@ -27,6 +27,10 @@ _BY_INDEX: Final = "SELECT set_config('enable_hashjoin', 'off', true), set_confi
 _TRACKER: Final = (names.TRACKER_NODE, names.TRACKER_VERSION, names.TRACKER_VERSION_NODE, names.TRACKER_PROCESSED)
 
 
+class _NoRoom(Exception):
+    """Some row has to be left, and others not."""
+
+
 def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
     """Take rows of a node; None when they have to be taken one by one, and nothing was done."""
     link, shape = reception.link, reception.shape
@@ -35,8 +39,12 @@ def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
     try:
         with link.savepoint():
             return _Bulk(reception, _in_order(shape, batch)).received()
+    except _NoRoom:
+        pass
     except reception.refusals:
-        return None
+        pass
+    reception.room.forget()
+    return None
 
 
 def _is_simple(shape: Shape, batch: RowBatch) -> bool:
@@ -104,8 +112,10 @@ class _Bulk:
         receipt, losing = Receipt(), list[quarantine.Lost]()
         if self._link.rows(f"SELECT 1 FROM {self._shape.stamp} LIMIT 1"):
             receipt, losing = self._judged()
+        if quarantine.without_room(self._reception, losing):
+            raise _NoRoom
         self._write()
-        quarantine.keep_lost(self._link, self._shape, losing)
+        quarantine.keep_lost(self._reception, losing)
         take_turn(self._link, self._shape)
         others = [row[0] for row in self._link.rows(f"SELECT nodeId FROM {self._shape.own_table(names.NODES)}")]
         self._note()

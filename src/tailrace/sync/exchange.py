@@ -69,6 +69,13 @@ class Receipt:
     """The receive view did not want them; they are in quarantine."""
     older: list[Tracker] = field(default_factory=list)
     """A newer version was here already."""
+    left: list[Ack] = field(default_factory=list)
+    """They cannot be taken, and there is no room in quarantine: their sender keeps them, and sends them again."""
+
+    def extend(self, other: Receipt) -> None:
+        self.refused.extend(other.refused)
+        self.older.extend(other.older)
+        self.left.extend(other.left)
 
 
 def text_length(rows: Iterable[tuple[Any, ...]]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -92,7 +93,8 @@ class HttpPeer:
         kind = arrowform.MEDIA_TYPE if self._has_arrow else JSON
         body = arrowform.as_arrow(batch) if self._has_arrow else orjson.dumps(wire.rows(batch, self.node_id))
         path = "/replication/receive"
-        answer = self.link.ask("PUT", path, parameters={"tableId": table_id}, body=body, kind=kind)
+        also = (HTTPStatus.INSUFFICIENT_STORAGE,)  # a receipt comes with it, which says for what
+        answer = self.link.ask("PUT", path, parameters={"tableId": table_id}, body=body, kind=kind, also=also)
         return self._read(lambda: wire.read_receipt(self._json(answer)))
 
     def _wire(self, table_id: int) -> Wire:

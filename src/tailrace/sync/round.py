@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, Protocol
 
@@ -57,6 +57,8 @@ class Progress:
     """Rows that we refused, or that were refused there."""
     older: int = 0
     """Rows for which the receiver had a newer version."""
+    left: int = 0
+    """Rows that the receiver can neither take nor keep; their sender keeps them, and sends them again."""
     warnings: tuple[str, ...] = ()
     """What is left, and why; for people."""
 
@@ -87,10 +89,11 @@ def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> t
     ours = store.pending_tables(peer.node_id)
     common = [shape for shape in store.by_batch() if peer.tables is None or shape.table_id in peer.tables]
     progress = replace(progress, warnings=tuple(_left_out(store, peer, theirs, ours)))
+    left = _Left()
     waiting = [shape for shape in common if shape.table_id in theirs or shape.table_id in ours]
     for shape in waiting:  # in the order of their batches: no other one begins before they are done
         lower = {each.table_id for each in common if each.entity.batch < shape.entity.batch}
-        exchange = _Exchange(store, peer, shape, lower, report)
+        exchange = _Exchange(store, peer, shape, lower, left, report)
         before = progress
         if shape.table_id in theirs:
             progress = exchange.fetch(progress)
@@ -119,6 +122,14 @@ def _left_out(store: SyncStore, peer: Peer, theirs: Sequence[int], ours: Sequenc
 
 
 @dataclass(frozen=True, slots=True)
+class _Left:
+    """Tables of which rows were left, for want of room; nobody waits until there is some."""
+
+    there: set[int] = field(default_factory=set)
+    here: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
 class _Page:
     """Rows that were asked for."""
 
@@ -130,13 +141,16 @@ class _Page:
 class _Exchange:
     """The exchange of one table. Of many rows, some are asked for, some are taken and some confirmed at one time."""
 
-    def __init__(self, store: SyncStore, peer: Peer, shape: Shape, lower: set[int], report: Report) -> None:
+    def __init__(
+        self, store: SyncStore, peer: Peer, shape: Shape, lower: set[int], left: _Left, report: Report
+    ) -> None:
         self._store = store
         self._peer = peer
         self._shape = shape
         self._report = report
         self._table = shape.table_id
         self._lower = lower
+        self._left = left
         self.stands_back = False
         """Whether rows were left because there was something in a lower batch by then."""
         self._size = PageSize(shape)
@@ -149,13 +163,15 @@ class _Exchange:
                 if known := store.already_received(table, trackers):
                     peer.mark_processed(table, [Ack(each) for each in known])
         pages = self._row_pages(
-            lambda after, limit: self._in_turn(peer.pending_rows(table, after, limit), lambda: peer.pending_tables()[0])
+            lambda after, limit: self._in_turn(
+                peer.pending_rows(table, after, limit), lambda: {*peer.pending_tables()[0]} - self._left.there
+            )
         )
         taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
         with closing(taken):
             for batch, receipt in taken:
                 peer.mark_processed(table, _acks(self._shape, batch, receipt))
-                progress = self._told(_counted(progress, receipt, fetched=len(batch)))
+                progress = self._told(_counted(progress, receipt, fetched=len(batch)), receipt, self._left.there)
         return progress
 
     def send(self, progress: Progress, *, is_empty: bool) -> Progress:
@@ -167,17 +183,18 @@ class _Exchange:
                     store.mark_processed(table, node, [Ack(each) for each in known])
         pages = self._row_pages(
             lambda after, limit: self._in_turn(
-                store.pending_rows(table, node, after, limit), lambda: store.pending_tables(node)
+                store.pending_rows(table, node, after, limit),
+                lambda: {*store.pending_tables(node)} - self._left.here,
             )
         )
         taken = self._taken(pages, lambda batch: peer.receive(table, batch))
         with closing(taken):
             for batch, receipt in taken:
                 store.mark_processed(table, node, _acks(self._shape, batch, receipt))
-                progress = self._told(_counted(progress, receipt, sent=len(batch)))
+                progress = self._told(_counted(progress, receipt, sent=len(batch)), receipt, self._left.here)
         return progress
 
-    def _in_turn(self, batch: RowBatch, pending: Callable[[], list[int]]) -> RowBatch:
+    def _in_turn(self, batch: RowBatch, pending: Callable[[], set[int]]) -> RowBatch:
         """Rows, unless a lower batch has something. That is asked after they were read: what they may depend on was
         committed with them or before them, so it is either here or pending."""
         if batch.rows and self._lower and not self._lower.isdisjoint(pending()):
@@ -227,27 +244,37 @@ class _Exchange:
         with closing(one_ahead(all_pages)) as asked, closing(one_ahead(taken(each) for each in asked)) as done:
             yield from done
 
-    def _told(self, progress: Progress) -> Progress:
+    def _told(self, progress: Progress, receipt: Receipt, left: set[int]) -> Progress:
+        if receipt.left:
+            reason = receipt.left[0].refused
+            whose = "the other node" if left is self._left.here else "this node"
+            told = f"rows of table {self._shape.entity.table} were left, since {whose} has no room for them: {reason}"
+            if self._table not in left:
+                progress = replace(progress, warnings=(*progress.warnings, told))
+            left.add(self._table)
         self._report(self._shape.entity.table, progress)
         return progress
 
 
 def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> list[Ack]:
-    """For each row of a batch, what its sender is told."""
+    """For each row of a batch that was not left, what its sender is told."""
     columns = list(zip(*batch.rows, strict=True))
     keys = zip(*(columns[batch.columns.index(name)] for name in shape.key), strict=True)
     trackers = map(Tracker, keys, columns[-1], columns[-3])
-    if not receipt.refused:
+    if not receipt.refused and not receipt.left:
         return list(map(Ack, trackers))
     refused = {ack.tracker.key: ack.refused for ack in receipt.refused}
-    return [Ack(tracker, refused.get(tracker.key)) for tracker in trackers]
+    left = {ack.tracker.key for ack in receipt.left}
+    return [Ack(tracker, refused.get(tracker.key)) for tracker in trackers if tracker.key not in left]
 
 
 def _counted(progress: Progress, receipt: Receipt, *, fetched: int = 0, sent: int = 0) -> Progress:
+    left = len(receipt.left)
     return replace(
         progress,
-        fetched=progress.fetched + fetched,
-        sent=progress.sent + sent,
+        fetched=progress.fetched + (fetched and fetched - left),
+        sent=progress.sent + (sent and sent - left),
         refused=progress.refused + len(receipt.refused),
         older=progress.older + len(receipt.older),
+        left=progress.left + left,
     )

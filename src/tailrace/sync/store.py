@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
-from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, trackers, waiting
+from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, room, trackers, waiting
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
@@ -20,8 +20,9 @@ from tailrace.sync.incoming import Reception
 from tailrace.sync.names import mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
 from tailrace.sync.order import ordered
-from tailrace.sync.quarantine import Quarantined
+from tailrace.sync.quarantine import Quarantined, Why
 from tailrace.sync.retry import Retry
+from tailrace.sync.room import Held, Room, RoomLimit
 from tailrace.sync.shape import Shape
 from tailrace.sync.waiting import Waiting
 
@@ -69,14 +70,19 @@ class SyncStatus:
     """When each other node was last heard of, in milliseconds since 1970; 0: never."""
     entities: list[EntityStatus]
     quarantine: dict[str, int]
+    held: dict[int, Held]
+    """By node: what is in quarantine because of it."""
+    full: list[int]
+    """The nodes for which there is no more room in quarantine."""
 
 
 class SyncStore:
     """A database whose entities are synced. Any number of threads may use it."""
 
-    def __init__(self, database: Database, entities: Sequence[Entity]) -> None:
+    def __init__(self, database: Database, entities: Sequence[Entity], limit: RoomLimit | None = None) -> None:
         """Raises `sync.not_installed` when that was not done, or the entities were others then."""
         self.database = database
+        self._room = limit or RoomLimit()
         dialect = database.dialect
         found = database.read(lambda link: install.check_installed(link, entities, dialect))
         self.shapes: Mapping[int, Shape] = {shape.table_id: shape for shape in found}
@@ -91,10 +97,10 @@ class SyncStore:
         """Makes keys that no other node makes."""
 
     @classmethod
-    def install(cls, database: Database, entities: Sequence[Entity]) -> SyncStore:
+    def install(cls, database: Database, entities: Sequence[Entity], limit: RoomLimit | None = None) -> SyncStore:
         """Make what is missing in the database, then open it."""
         database.write(lambda link: install.install(link, entities, database.dialect))
-        return cls(database, entities)
+        return cls(database, entities, limit)
 
     def shape(self, table_id: int) -> Shape:
         found = self.shapes.get(table_id)
@@ -243,8 +249,7 @@ class SyncStore:
         shape = self.shape(table_id)
 
         def note(link: Link) -> None:
-            trackers.mark(link, shape, node, acks)
-            quarantine.keep_rejected(link, shape, node, acks)
+            trackers.mark(link, shape, node, quarantine.keep_rejected(link, shape, node, acks, Room(self._room)))
 
         if acks:  # it may be undone: then the row is offered again
             self.database.write(note, must_last=any(ack.refused is not None for ack in acks))
@@ -280,15 +285,21 @@ class SyncStore:
         half = len(batch) // 2
         receipt = Receipt()
         for rows in (batch.rows[:half], batch.rows[half:]):
-            part = self.receive(table_id, sender, replace(batch, rows=rows))
-            receipt.refused.extend(part.refused)
-            receipt.older.extend(part.older)
+            receipt.extend(self.receive(table_id, sender, replace(batch, rows=rows)))
         return receipt
 
-    def _reception(self, link: Link, table_id: int, sender: int) -> Reception:
+    def _reception(self, link: Link, table_id: int, sender: int, *, has_room: bool = False) -> Reception:
         database = self.database
-        shape, is_watched = self.shape(table_id), table_id in self._watched
-        return Reception(link, shape, sender, self.node_id, database.refusals, database.is_about_others, is_watched)
+        return Reception(
+            link,
+            self.shape(table_id),
+            sender,
+            self.node_id,
+            database.refusals,
+            database.is_about_others,
+            table_id in self._watched,
+            Room(None if has_room else self._room),
+        )
 
     def _take_waiting(self) -> tuple[int, int]:
         """Try rows again that wait for others; how many waited before, and how many do now."""
@@ -302,7 +313,7 @@ class SyncStore:
         def again(link: Link) -> None:
             waiting.remove(link, rows)
             for batch in rows.batches(self.shape(rows.table_id)):
-                receiving.receive(self._reception(link, rows.table_id, rows.sender), batch)
+                receiving.receive(self._reception(link, rows.table_id, rows.sender, has_room=True), batch)
 
         try:
             self.database.write(again)
@@ -316,13 +327,19 @@ class SyncStore:
 
     # For people.
 
-    def quarantined(self, limit: int = 1000) -> list[Quarantined]:
-        return self.database.read(lambda link: quarantine.listed(link, self.database.dialect, limit))
+    def quarantined(self, limit: int = 1000, sender: int | None = None) -> list[Quarantined]:
+        """The newest first; only what is there because of one node, if that is said."""
+        return self.database.read(lambda link: quarantine.listed(link, self.database.dialect, limit, sender))
 
     def release(self, number: int) -> bool:
         """Somebody has dealt with a row in quarantine."""
         query = f"DELETE FROM DoorQuarantine WHERE qId = {mark(self.database.dialect, 1)}"
         return self.database.write(lambda link: link.run(query, (number,)) == 1)
+
+    def release_all(self, sender: int) -> int:
+        """The same with all that is there because of a node, except what is tried again by itself; how many."""
+        what = f"qSender = {mark(self.database.dialect, 1)} AND qKind <> '{Why.WAITING}'"
+        return self.database.write(lambda link: link.run(f"DELETE FROM DoorQuarantine WHERE {what}", (sender,)))
 
     def send_again(self, number: int) -> bool:
         """Send a row once more that another node did not want; whether that is possible."""
@@ -343,7 +360,9 @@ class SyncStore:
             kinds = link.rows("SELECT qKind, count(*) FROM DoorQuarantine GROUP BY qKind")
             waiting = link.value("SELECT count(*) FROM ChangeLog")
             entities = [self._entity_status(link, shape) for shape in self.by_batch()]
-            return SyncStatus(self.node_id, waiting, dict(nodes), entities, dict(kinds))
+            held = room.held_by_sender(link)
+            full = [node for node, each in held.items() if self._room.is_reached(each)]
+            return SyncStatus(self.node_id, waiting, dict(nodes), entities, dict(kinds), held, full)
 
         return self.database.read(ask)
 
