@@ -73,7 +73,7 @@ def test_before_the_first_run(tailrace: Tailrace) -> None:
     assert (first["state"], first["position"], first["seen_s_ago"]) == ("new", -1, None)
     assert second["state"] == "new"
     assert not Path("log").exists()
-    assert "the first run of the pipeline makes it" in tailrace("status", "shop.yml").out
+    assert "the first run makes it" in tailrace("status", "shop.yml").out
 
 
 def test_how_far_everything_is(tailrace: Tailrace, log: None) -> None:

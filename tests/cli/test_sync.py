@@ -134,7 +134,8 @@ def test_a_table_that_the_file_does_not_name_any_more(tailrace: Tailrace, tmp_pa
     both.run("INSERT INTO note(id) VALUES (1)")
     assert "--table note" in tailrace("sync", "install", both.file).out
     assert "--table note" in tailrace("sync", "status", both.file).out
-    assert tailrace("sync", "status", both.file, "--json").json["not_declared"] == ["note"]
+    (left,) = tailrace("sync", "status", both.file, "--json").json["wrong"]
+    assert left["code"] == "sync.not_declared" and "note" in left["what"]
     unknown = tailrace("sync", "uninstall", both.file, "--table", "other", "--yes")
     assert unknown.status == 2 and "other" in unknown.err
     done = tailrace("sync", "uninstall", both.file, "--table", "note", "--yes", "--json")
@@ -184,11 +185,13 @@ def test_once(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
         assert told.out == "office: 0 rows fetched, 0 sent\n"
     assert central.rows() == [(1, "x")]
     status = tailrace("sync", "status", laptop.file, "--json").json
-    assert [(entity["table"], entity["rows"]) for entity in status["entities"]] == [("todo", 1)]
-    assert set(status["entities"][0]["pending"].values()) <= {0}
-    assert len(status["nodes"]) == 1 and all(seen > 0 for seen in status["nodes"].values())
+    table, node = status["parts"]
+    assert (table["kind"], table["name"], table["more"]["rows"]) == ("table", "todo", 1)
+    assert (node["kind"], node["name"], node["state"]) == ("sync", "office", "was here lately")
+    assert table["lag"]["messages"] == node["lag"]["messages"] == 0 and node["seen_s_ago"] >= 0
     shown = tailrace("sync", "status", laptop.file).out
-    assert "todo (42): 1 rows" in shown and "ago" in shown
+    assert "tableId 42" in shown and "rows 1" in shown and "ago" in shown
+    assert tailrace("status", laptop.file, "--json").json["parts"][0] == table
 
 
 def test_nodes_are_added_listed_and_removed(tailrace: Tailrace, tmp_path: Path, port: int) -> None:
@@ -239,7 +242,7 @@ def test_quarantine_is_listed_and_released(tailrace: Tailrace, tmp_path: Path, p
         assert (kept["why"], kept["table"], kept["key"], kept["row"]["what"]) == (why, "todo", [1], "x")
         shown = tailrace("sync", "quarantine", "list", desk.file).out
         assert why in shown and "no rights" in shown
-        assert f"in quarantine: 1 {why}" in tailrace("sync", "status", desk.file).out
+        assert f"in quarantine, {why} 1" in tailrace("sync", "status", desk.file).out
         assert tailrace("sync", "quarantine", "release", desk.file, kept["id"]).status == 2
         assert tailrace("sync", "quarantine", "release", desk.file, kept["id"], "--yes").status == 0
         assert tailrace("sync", "quarantine", "release", desk.file, kept["id"], "--yes").status == 2

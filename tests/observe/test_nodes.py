@@ -195,8 +195,20 @@ def test_sync(tmp_path: Path) -> None:
     skewed = {**heard, "name": "skewed", "clock_warning": "its clock is 5 s ahead"}
     lacking = {**heard, "name": "lacking", "warnings": ["table note (44) is not synced at the other node"]}
     peers = [heard, offline, skewed, lacking]
-    found = node(tmp_path, sync={"node": "3", "url": None, "error": None, "peers": peers})
-    assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)] == [
+    now_ms = int(time.time() * 1000)
+    known = [
+        {"node": "9", "name": "hq", "calls_us": False, "seen_ms": now_ms, "waiting": 7},
+        {"node": "12", "name": None, "calls_us": True, "seen_ms": now_ms - 3_600_000, "waiting": 3},
+        {"node": "13", "name": None, "calls_us": True, "seen_ms": 0, "waiting": 0},
+    ]
+    found = node(tmp_path, sync={"node": "3", "url": None, "error": None, "peers": peers, "known": known})
+    assert (found.of(Kind.SYNC)[0].lag, found.of(Kind.SYNC)[0].moved) == (Lag(7, None, None), 30)
+    others = found.of(Kind.SYNC)[len(peers) :]
+    assert [(each.name, each.state, each.lag) for each in others] == [
+        ("node 12", "away", Lag(3, None, None)),
+        ("node 13", "never came", Lag(0, None, None)),
+    ]
+    assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)[: len(peers)]] == [
         ("hq", "waiting", Health.GOOD),
         ("depot", "offline", Health.TROUBLED),
         ("skewed", "waiting", Health.TROUBLED),
@@ -206,7 +218,7 @@ def test_sync(tmp_path: Path) -> None:
     assert seen_s is not None
     assert seen_s >= 5
     assert found.of(Kind.SYNC)[0].more["rows sent"] == 20
-    away = node(tmp_path, sync={"node": "3", "url": None, "error": ERROR, "peers": []})
+    away = node(tmp_path, sync={"node": "3", "url": None, "error": ERROR, "peers": [], "known": None})
     assert only(away, Kind.SYNC).health is Health.BAD
 
 

@@ -28,7 +28,7 @@ LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", help="How what goes on is told on stderr: text, or a JSON object a line.")
 ]
 LookedAtArgument = Annotated[
-    str, typer.Argument(metavar="FILE.yml", help="A pipeline file or a node file.", show_default=False)
+    str, typer.Argument(metavar="FILE.yml", help="The file of a pipeline, a node or sync.", show_default=False)
 ]
 ConsumerArgument = Annotated[str, typer.Argument(metavar="CONSUMER", help="The consumer's name.", show_default=False)]
 

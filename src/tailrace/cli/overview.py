@@ -54,7 +54,8 @@ def _line(text: str) -> Text:
 
 def _log_lines(log: LogPart | None, what: str) -> Iterator[str]:
     if log is None:
-        yield f"log   is not there yet; the first run of the {what} makes it"
+        if what == "pipeline":
+            yield "log   is not there yet; the first run makes it"
         return
     rate = "" if log.rate is None else f", {log.rate:,.1f}/s"
     size = f"{log.messages:,} messages, {show_bytes(log.bytes)}, offsets {log.oldest} to {log.next_offset - 1}"

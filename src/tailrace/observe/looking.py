@@ -1,4 +1,4 @@
-"""Looking at what a file declares, from outside: a pipeline, a node or a replica, whether it runs or not."""
+"""Looking at what a file declares, from outside: a pipeline, a node, a replica or sync, whether it runs or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ Look = Callable[[], Overview]
 
 def look_at(path: str) -> Look:
     """How to look, again and again. Raises what is wrong with the file."""
-    return look_at_node(path) if _is_node(path) else _look_at_pipeline(path)
+    said = _keys(path)
+    if "pipeline" in said:
+        return _look_at_pipeline(path)
+    if "node" in said:
+        return look_at_node(path)
+    return look_at_sync(path) if "sync" in said else _look_at_pipeline(path)
 
 
 def look_at_node(path: str) -> Look:
@@ -44,6 +49,21 @@ def look_into(data: str, name: str | None = None) -> Look:
     return look
 
 
+def look_at_sync(path: str) -> Look:
+    """How to look at the database whose tables a file syncs."""
+    from tailrace.observe.syncs import overview_of_sync
+    from tailrace.sync.load import load_sync
+    from tailrace.sync.opening import opened
+
+    form = load_sync(path)
+
+    def look() -> Overview:
+        with opened(form) as store:
+            return overview_of_sync(path, store)
+
+    return look
+
+
 def _look_at_pipeline(path: str) -> Look:
     from tailrace.observe.pipelines import look_at_pipeline
     from tailrace.pipeline.load import load
@@ -51,10 +71,10 @@ def _look_at_pipeline(path: str) -> Look:
     return look_at_pipeline(load(path))
 
 
-def _is_node(path: str) -> bool:
+def _keys(path: str) -> set[object]:
     try:
         with open(path, encoding="utf-8") as stream:
             said = yaml.safe_load(stream)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return False  # whoever reads it as a pipeline says what is wrong with it
-    return isinstance(said, dict) and "node" in said and "pipeline" not in said
+        return set()  # whoever reads it as a pipeline says what is wrong with it
+    return set(said) if isinstance(said, dict) else set()

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import TailraceError
-from tailrace.log import lag as log_lag
 from tailrace.units import show_bytes, show_seconds
+
+if TYPE_CHECKING:
+    from tailrace.log.lag import Lag as LogLag
 
 
 class Kind(StrEnum):
@@ -36,9 +38,11 @@ class Kind(StrEnum):
     """All data of one client, which somebody has to supply for some sites."""
     SYNC = "sync"
     """A node with which tables are synced."""
+    TABLE = "table"
+    """A table that is synced."""
 
 
-_UNSEEN = frozenset({Kind.STORE, Kind.QUEUE, Kind.RECEIVED, Kind.SNAPSHOT})
+_UNSEEN = frozenset({Kind.STORE, Kind.QUEUE, Kind.RECEIVED, Kind.SNAPSHOT, Kind.TABLE})
 Figures = Mapping[str, str | int | float | bool | None]
 """What else there is to know, by what it is called; a name that ends with `bytes` has bytes."""
 
@@ -65,7 +69,7 @@ class Lag:
     """The age of the oldest of them."""
 
     @classmethod
-    def of(cls, found: log_lag.Lag) -> Lag:
+    def of(cls, found: LogLag) -> Lag:
         return cls(found.messages, found.bytes, found.seconds)
 
 
@@ -122,7 +126,7 @@ class Part:
     lag: Lag | None = None
     """None: nobody knows."""
     rate: float | None = None
-    """Messages a second, of the last samples; None before there are two."""
+    """Messages or rows a second, of the last samples; None before there are two."""
     seen_s_ago: float | None = None
     """The age of the last proof of life; None: there never was one, or nobody keeps it."""
     wrong: Wrong | None = None
@@ -130,6 +134,8 @@ class Part:
     steps: tuple[str, ...] = ()
     """The functions that messages go through on their way to it."""
     more: Figures = field(default_factory=dict)
+    moved: int | None = None
+    """How many rows it has moved since it began to run, where it has no position."""
 
     @property
     def extra(self) -> str:
@@ -204,10 +210,11 @@ class Overview:
 
     name: str
     what: str
-    """`pipeline`, `node` or `replica`."""
+    """`pipeline`, `node`, `replica` or `sync`."""
     at_s: float
     """Seconds since 1970."""
-    is_running: bool
+    is_running: bool | None
+    """None: nobody knows."""
     runs_as: str = ""
     told_s_ago: float | None = None
     """The age of what a node has said of itself; None where all was seen just now."""
@@ -235,7 +242,7 @@ class Overview:
     @property
     def runs(self) -> str:
         """Whether it runs, in words."""
-        if self.is_running:
+        if self.is_running is not False:
             return self.runs_as
         heard = "" if self.told_s_ago is None else f", heard of {show_seconds(self.told_s_ago)} ago"
         return f"does not run{heard}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tailrace.message import Micros, moment
 from tailrace.observe.logs import LogLook, consumers_of, log_part, namespaces_of
 from tailrace.observe.model import Figures, Health, Kind, Lag, Overview, Part, TreeNode, Wrong
+from tailrace.observe.syncs import sync_parts
 from tailrace.relay.applier import State as SourceState
 from tailrace.relay.holds import anonymous_name
 from tailrace.relay.subscription import PREFIX, consumer_name
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _GOOD_SOURCE = {SourceState.FOLLOW, SourceState.SYNC}
 _BAD_SOURCE = {SourceState.STOPPED}
-_SYNC = {"waiting": Health.GOOD, "syncing": Health.GOOD}
-_SYNC_FIGURES = {"rounds": "rounds", "rows fetched": "fetched", "rows sent": "sent", "rows refused": "refused"}
 _SLOW_CURE = "see that it runs and reaches this one; the log is kept for it until it is let go of"
 _QUEUE_TROUBLED = 3
 """So many failures in a row are more than a passing cut."""
@@ -37,7 +36,14 @@ def overview_of_node(name: str, log_look: LogLook, told: Mapping[str, Any], tree
     """`told` is what the node last said (node/status.py), with whether it runs and how old that is."""
     log = log_look.stat()
     positions = {} if log is None else {consumer.name: consumer.position for consumer in log.consumers}
-    parts = [*_sources(told), *_peers(told, positions), *_slow(told), *_store(told), *_queues(told), *_syncs(told)]
+    parts = [
+        *_sources(told),
+        *_peers(told, positions),
+        *_slow(told),
+        *_store(told),
+        *_queues(told),
+        *sync_parts(told.get("sync")),
+    ]
     leads = "itself" if told["leader"] == told["node"] else told["leader"]
     clock = ", ".join(f"{origin}: {lsn}" for origin, lsn in told["vclock"].items())
     more = {
@@ -223,35 +229,6 @@ def _snapshot(told: Mapping[str, Any]) -> Part:
         wrong, health = Wrong("queue.snapshot", what, "mend the program that supplies it"), Health.TROUBLED
     name = f"{told['client']} for {', '.join(told['sites'])}"
     return Part(Kind.SNAPSHOT, name, f"request {told['request']}", state, health, wrong=wrong)
-
-
-def _syncs(told: Mapping[str, Any]) -> Iterator[Part]:
-    """The node's own part in sync, and the nodes with which tables are synced."""
-    sync = told.get("sync")
-    if sync is None:
-        return
-    if (own := Wrong.of(sync["error"])) is not None:
-        yield Part(Kind.SYNC, f"node {sync['node']}", sync["url"] or "", "its database is away", Health.BAD, wrong=own)
-    for each in sync["peers"]:
-        wrong = Wrong.of(each["last_error"])
-        health = Health.TROUBLED if wrong is not None else _SYNC.get(each["state"], Health.WAITING)
-        if each["clock_warning"] is not None and wrong is None:
-            wrong = Wrong("sync.clock", each["clock_warning"], "set the clocks of both nodes by NTP")
-            health = Health.TROUBLED
-        if each["warnings"] and wrong is None:
-            wrong = Wrong("sync.left", "; ".join(each["warnings"]), "do what it says; the rows wait until then")
-            health = Health.TROUBLED
-        heard_ms = each["last_success_ms"]
-        yield Part(
-            Kind.SYNC,
-            each["name"],
-            each["url"],
-            each["state"],
-            health,
-            seen_s_ago=None if heard_ms is None else max(0.0, time.time() - heard_ms / 1000),
-            wrong=wrong,
-            more={name: each[key] for name, key in _SYNC_FIGURES.items()},
-        )
 
 
 def _replica(told: Mapping[str, Any]) -> Part:

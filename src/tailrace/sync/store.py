@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
@@ -24,7 +26,7 @@ from tailrace.sync.room import Held, Room, RoomLimit
 from tailrace.sync.shape import Shape
 from tailrace.sync.waiting import Waiting
 
-__all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "SyncStatus", "SyncStore"]
+__all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "Standing", "SyncStatus", "SyncStore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,24 @@ class EntityStatus:
     tombstones: int
     pending: dict[int, int]
     """By node: how many rows it should get."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far another node is."""
+
+    node: int
+    name: str | None
+    """What it is called where it is called."""
+    calls_us: bool
+    seen_ms: int
+    """When it was last heard of, in milliseconds since 1970; 0: never."""
+    waiting: int
+    """Rows that it should get."""
+
+    def told(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {**asdict(self), "node": str(self.node)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,23 +366,39 @@ class SyncStore:
 
         return self.database.read(ask)
 
+    def standings(self) -> list[Standing]:
+        """All other nodes; those for whom most is waiting first."""
+
+        def ask(link: Link) -> list[Standing]:
+            waiting: Counter[int] = Counter()
+            for shape in self.shapes.values():
+                waiting.update(_pending(link, shape))
+            known = link.rows("SELECT nodeId, calledAs, rel, lastSeen FROM DoorNode ORDER BY nodeId")
+            return [
+                Standing(node, name, bool(rel & CALLS_US), seen_ms, waiting[node]) for node, name, rel, seen_ms in known
+            ]
+
+        return sorted(self.database.read(ask), key=lambda each: -each.waiting)
+
+    def not_declared(self) -> list[str]:
+        """Tables whose changes are noted though they are none of the entities."""
+        found = self.database.read(lambda link: install.installed(link, self.database.dialect))
+        return [table for table_id, (table, *_) in found.items() if table_id not in self.shapes]
+
     def close(self) -> None:
         self.database.close()
 
     def _entity_status(self, link: Link, shape: Shape) -> EntityStatus:
-        gone, node = shape.own("stDeleted"), shape.own("trkrDestinationNode")
+        gone = shape.own("stDeleted")
         truth = "true" if shape.schema else "1"
         counted = link.rows(f"SELECT {gone} = {truth}, count(*) FROM {shape.stamp} GROUP BY 1")
         rows = {bool(is_gone): count for is_gone, count in counted}
-        processed = shape.own("trkrProcessed")
-        is_open = f"NOT {processed}" if shape.schema else f"{processed} = 0"
-        pending = link.rows(f"SELECT {node}, count(*) FROM {shape.tracker} WHERE {is_open} GROUP BY {node}")
         return EntityStatus(
             shape.entity.table,
             shape.table_id,
             rows.get(False, 0),
             rows.get(True, 0),
-            dict(pending),
+            _pending(link, shape),
         )
 
     def _check_other(self, node: int) -> None:
@@ -379,3 +415,10 @@ class SyncStore:
         for shape in self.shapes.values():
             changes.welcome(link, shape, node)
         return True
+
+
+def _pending(link: Link, shape: Shape) -> dict[int, int]:
+    """By node: how many rows of an entity it should get."""
+    node, processed = shape.own("trkrDestinationNode"), shape.own("trkrProcessed")
+    is_open = f"NOT {processed}" if shape.schema else f"{processed} = 0"
+    return dict(link.rows(f"SELECT {node}, count(*) FROM {shape.tracker} WHERE {is_open} GROUP BY {node}"))

@@ -35,6 +35,7 @@ _TITLES = {
     Kind.RECEIVED: "Queues: what comes",
     Kind.SNAPSHOT: "Queues: snapshots that are asked for",
     Kind.SYNC: "Sync",
+    Kind.TABLE: "Synced tables",
     Kind.CONSUMER: "Other consumers of the log",
 }
 _HEADINGS = [
