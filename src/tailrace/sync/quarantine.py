@@ -17,7 +17,7 @@ import orjson
 
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
-from tailrace.sync.exchange import Ack, Key
+from tailrace.sync.exchange import Acks, Key
 from tailrace.sync.incoming import Here, Incoming, Reception
 from tailrace.sync.names import Dialect, equal, mark, quoted
 from tailrace.sync.shape import Shape
@@ -96,12 +96,11 @@ def keep_waiting(link: Link, shape: Shape, sender: int, row: Incoming, told: Map
     _keep(link, shape, Why.WAITING, Lost(row.key, sender, f"{row.time}-{row.node}", told), why)
 
 
-def keep_rejected(link: Link, shape: Shape, node: int, acks: Sequence[Ack]) -> None:
+def keep_rejected(link: Link, shape: Shape, node: int, acks: Acks) -> None:
     """Rows of this node that another one does not want."""
-    for ack in acks:
-        if ack.refused is not None:
-            lost = Lost(ack.tracker.key, node, str(ack.tracker.version), _row(link, shape, ack.tracker.key))
-            _keep(link, shape, Why.REJECTED, lost, ack.refused)
+    for place, why in acks.refused.items():
+        key, version, _ = acks[place].tracker
+        _keep(link, shape, Why.REJECTED, Lost(key, node, str(version), _row(link, shape, key)), why)
 
 
 def keep_lost(link: Link, shape: Shape, edits: Sequence[Lost]) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
 from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, trackers, waiting
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
-from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
 from tailrace.sync.ids import KeyMaker
 from tailrace.sync.incoming import Reception
 from tailrace.sync.names import mark
@@ -221,13 +221,15 @@ class SyncStore:
     def mark_processed(self, table_id: int, node: int, acks: Sequence[Ack]) -> None:
         """A node has these versions, or does not want them."""
         shape = self.shape(table_id)
+        if not acks:
+            return
+        told = Acks.of(acks)
 
         def note(link: Link) -> None:
-            trackers.mark(link, shape, node, acks)
-            quarantine.keep_rejected(link, shape, node, acks)
+            trackers.mark(link, shape, node, told)
+            quarantine.keep_rejected(link, shape, node, told)
 
-        if acks:  # it may be undone: then the row is offered again
-            self.database.write(note, must_last=any(ack.refused is not None for ack in acks))
+        self.database.write(note, must_last=bool(told.refused))  # it may be undone: then the row is offered again
 
     def receive(self, table_id: int, sender: int, batch: RowBatch) -> Receipt:
         """Take rows of a node."""
@@ -259,8 +261,8 @@ class SyncStore:
             )
         half = len(batch) // 2
         receipt = Receipt()
-        for rows in (batch.rows[:half], batch.rows[half:]):
-            part = self.receive(table_id, sender, replace(batch, rows=rows))
+        for rows in batch.parted(half):
+            part = self.receive(table_id, sender, rows)
             receipt.refused.extend(part.refused)
             receipt.older.extend(part.older)
         return receipt
