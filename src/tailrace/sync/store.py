@@ -360,5 +360,5 @@ class SyncStore:
         if not nodes.add(link, self.database.dialect, node, rel, auth):
             return False
         for shape in self.shapes.values():
-            changes.welcome(link, shape, node)
+            changes.welcome(link, shape, node, self.database.refusals)
         return True

@@ -23,7 +23,7 @@ import orjson
 from tailrace.errors import TailraceError
 from tailrace.sync import names
 from tailrace.sync.columns import Columns
-from tailrace.sync.exchange import ANY_NODE, ROW_STAMP, Ack, Key, Receipt, RowBatch, Tracker, VersionId
+from tailrace.sync.exchange import ANY_NODE, ROW_STAMP, Ack, Acks, Key, Receipt, RowBatch, Tracker, VersionId
 from tailrace.sync.names import numbered
 from tailrace.sync.shape import KEY_COLUMNS_MAX, Kind, Shape
 
@@ -67,10 +67,12 @@ class Wire:
         ]
 
     def acks(self, acks: Sequence[Ack]) -> list[Json]:
-        told = self.trackers(tracker for tracker, _ in acks)
-        for each, (_, refused) in zip(told, acks, strict=True):
-            if refused is not None:
-                each["refused"] = refused
+        if not acks:
+            return []
+        columns = Acks.of(acks)
+        told = self.trackers(map(Tracker, zip(*columns.keys, strict=True), columns.versions, columns.nodes))
+        for place, refused in columns.refused.items():
+            told[place]["refused"] = refused
         return told
 
     def receipt(self, receipt: Receipt) -> Json:
@@ -104,9 +106,10 @@ class Wire:
 
     def read_acks(self, told: Any) -> list[Ack]:
         trackers = self.read_trackers(told)
+        if not any("refused" in each for each in told):
+            return list(map(Ack, trackers))
         return [
-            Ack(tracker, self._read_reason(each["refused"]) if "refused" in each else None)
-            for tracker, each in zip(trackers, told, strict=True)
+            Ack(tracker, self._read_reason(each.get("refused"))) for tracker, each in zip(trackers, told, strict=True)
         ]
 
     def read_receipt(self, told: Any) -> Receipt:
