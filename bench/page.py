@@ -28,7 +28,8 @@ from tailrace.log.consumers import Consumers
 from tailrace.message import Message, Offset, Op, now
 from tailrace.observe.logs import LogLook
 from tailrace.observe.model import Overview
-from tailrace.observe.nodes import TreeLook, overview_of_node
+from tailrace.observe.nodes import overview_of_node
+from tailrace.observe.trees import TreeLook, TreeTelling
 from tailrace.topology.answers import Offer
 from tailrace.topology.member import Report, State
 from tailrace.topology.registry import Registry
@@ -96,10 +97,12 @@ def serve(directory: str) -> None:
         "peers": [],
     }
     told |= {"slow": {}, "store_error": None, "read_only": None, "queues": None, "sync": None}
+    told |= {"is_anonymous": False, "vclock": {}, "leader": None, "term": 0}
 
-    tree = TreeLook(registry.topology)
+    telling, tree = TreeTelling(registry.topology, directory), TreeLook(directory)
 
     def look() -> Overview:
+        telling.tell()
         return overview_of_node("bench", log, told, tree.read())
 
     with status_page(look, listen="127.0.0.1:0", token=TOKEN, log=os.path.join(directory, "log")) as server:

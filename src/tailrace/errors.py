@@ -143,6 +143,7 @@ CODES: Final[dict[str, Exit]] = {
     "sync.busy": Exit.RUNTIME,
     "sync.failed": Exit.RUNTIME,
     "sync.clock": Exit.ENVIRONMENT,
+    "sync.left": Exit.RUNTIME,
     "sync.bad_answer": Exit.RUNTIME,
     "web.bad_host": Exit.INPUT,
     "web.bad_origin": Exit.INPUT,

@@ -30,8 +30,8 @@ def test_once(shop: Path, tailrace: Tailrace) -> None:
     assert run.lines[-1].startswith("ended at offset ")
     assert not any("\x1b" in line or "WARN" in line for line in run.lines)
     found = tailrace("status", "shop.yml", "--json").json
-    assert found["namespaces"][0]["phase"] == "complete"
-    assert [each["lag"]["messages"] for each in found["writers"]] == [0, 0]
+    assert [each["phase"] for each in found["namespaces"] if each["name"] == "main.orders"] == ["complete"]
+    assert [each["lag"]["messages"] for each in found["parts"] if each["kind"] == "writer"] == [0, 0]
 
 
 def test_a_poisoned_message_stops_its_writer_alone(shop: Path, tailrace: Tailrace) -> None:
@@ -53,8 +53,8 @@ def test_a_poisoned_message_stops_its_writer_alone(shop: Path, tailrace: Tailrac
     at = next(number for number, line in enumerate(run.lines) if line.startswith("error "))
     assert "writer copy stopped before offset" in run.lines[at]
     assert "insert of main.orders" in run.lines[at]
-    failed = tailrace("status", "shop.yml", "--json").json["writers"][0]
-    offset = failed["trouble"]["first"]
+    failed = next(part for part in tailrace("status", "shop.yml", "--json").json["parts"] if part["name"] == "copy")
+    offset = failed["stuck"]["first"]
     log = shop / "log"
     assert run.lines[at + 1 : at + 4] == [
         f"  next: look: tailrace log show {offset} --log {log}",

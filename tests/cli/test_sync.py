@@ -134,7 +134,8 @@ def test_a_table_that_the_file_does_not_name_any_more(tailrace: Tailrace, tmp_pa
     both.run("INSERT INTO note(id) VALUES (1)")
     assert "--table note" in tailrace("sync", "install", both.file).out
     assert "--table note" in tailrace("sync", "status", both.file).out
-    assert tailrace("sync", "status", both.file, "--json").json["not_declared"] == ["note"]
+    (left,) = tailrace("sync", "status", both.file, "--json").json["wrong"]
+    assert left["code"] == "sync.not_declared" and "note" in left["what"]
     unknown = tailrace("sync", "uninstall", both.file, "--table", "other", "--yes")
     assert unknown.status == 2 and "other" in unknown.err
     done = tailrace("sync", "uninstall", both.file, "--table", "note", "--yes", "--json")
@@ -177,16 +178,20 @@ def test_once(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
         wait_for(lambda: serving.says("reached at"), 60)
         done = tailrace("sync", "run", laptop.file, "--once", "--json")
         assert done.status == 0
-        assert done.json == {"peers": {"office": {"fetched": 0, "sent": 1, "refused": 0, "older": 0}}}
+        assert done.json == {
+            "peers": {"office": {"fetched": 0, "sent": 1, "refused": 0, "older": 0, "left": 0, "warnings": []}}
+        }
         told = tailrace("sync", "run", laptop.file, "--once")
         assert told.out == "office: 0 rows fetched, 0 sent\n"
     assert central.rows() == [(1, "x")]
     status = tailrace("sync", "status", laptop.file, "--json").json
-    assert [(entity["table"], entity["rows"]) for entity in status["entities"]] == [("todo", 1)]
-    assert set(status["entities"][0]["pending"].values()) <= {0}
-    assert len(status["nodes"]) == 1 and all(seen > 0 for seen in status["nodes"].values())
+    table, node = status["parts"]
+    assert (table["kind"], table["name"], table["more"]["rows"]) == ("table", "todo", 1)
+    assert (node["kind"], node["name"], node["state"]) == ("sync", "office", "was here lately")
+    assert table["lag"]["messages"] == node["lag"]["messages"] == 0 and node["seen_s_ago"] >= 0
     shown = tailrace("sync", "status", laptop.file).out
-    assert "todo (42): 1 rows" in shown and "ago" in shown
+    assert "tableId 42" in shown and "rows 1" in shown and "ago" in shown
+    assert tailrace("status", laptop.file, "--json").json["parts"][0] == table
 
 
 def test_nodes_are_added_listed_and_removed(tailrace: Tailrace, tmp_path: Path, port: int) -> None:
@@ -237,7 +242,7 @@ def test_quarantine_is_listed_and_released(tailrace: Tailrace, tmp_path: Path, p
         assert (kept["why"], kept["table"], kept["key"], kept["row"]["what"]) == (why, "todo", [1], "x")
         shown = tailrace("sync", "quarantine", "list", desk.file).out
         assert why in shown and "no rights" in shown
-        assert f"in quarantine: 1 {why}" in tailrace("sync", "status", desk.file).out
+        assert f"in quarantine, {why} 1" in tailrace("sync", "status", desk.file).out
         assert tailrace("sync", "quarantine", "release", desk.file, kept["id"]).status == 2
         assert tailrace("sync", "quarantine", "release", desk.file, kept["id"], "--yes").status == 0
         assert tailrace("sync", "quarantine", "release", desk.file, kept["id"], "--yes").status == 2
@@ -261,6 +266,11 @@ def test_a_node_serves_it_and_tells_of_its_peers(tailrace: Tailrace, tmp_path: P
         wait_for(lambda: node.says("calls office"), 60)
         served.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
         wait_for(lambda: central.rows() == [(1, "x")])
-        wait_for(lambda: "peer office: waiting, 0 rows fetched, 1 sent" in tailrace("node", "status", served.file).out)
-        assert tailrace("node", "status", served.file, "--json").json["sync"]["peers"][0]["name"] == "office"
+
+        def office() -> dict[str, Any]:
+            parts = tailrace("node", "status", served.file, "--json").json["parts"]
+            return next(part for part in parts if part["kind"] == "sync" and part["name"] == "office")
+
+        wait_for(lambda: office()["state"] == "waiting" and office()["more"]["rows sent"] == 1)
+        assert "rows sent 1" in tailrace("node", "status", served.file).out
         assert node.end() == 0

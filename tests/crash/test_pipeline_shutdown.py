@@ -49,8 +49,8 @@ def test_one_signal_drains(shop: Path) -> None:
     with RunProcess(shop, "run", "shop.yml") as process:
         process.wait_for("waiting for changes")
         found = json.loads(command(shop, "status", "shop.yml", "--json").stdout)
-        assert found["running"] is not None
-        assert [each["state"] for each in found["writers"]] == ["running", "running"]
+        assert found["is_running"]
+        assert [each["state"] for each in found["parts"] if each["kind"] == "writer"] == ["running", "running"]
         other = command(shop, "run", "shop.yml")
         assert (other.returncode, other.stdout) == (1, "")
         assert "error log.locked" in other.stderr
@@ -136,8 +136,8 @@ def test_spark_that_is_killed(shop: Path) -> None:
     assert [line.partition(":")[0] for line in process.lines[last:]] == ["error spark.failed", "  next"]
     assert process.times_said("error ") == 1
     assert process.times_said("Traceback") == 0, process.lines
-    failure = json.loads(command(shop, "status", "shop.yml", "--json").stdout)["failure"]
-    assert failure["error"]["code"] == "spark.failed"
+    (wrong,) = json.loads(command(shop, "status", "shop.yml", "--json").stdout)["wrong"]
+    assert wrong["code"] == "spark.failed"
 
 
 def jvm_of(pid: int) -> int:

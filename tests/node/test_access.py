@@ -60,7 +60,7 @@ def test_nobody_writes_before_a_node_is_in_sync(stack: ExitStack, tmp_path: Path
     a.start()
     wait_for(lambda: "read-only: 0 of 1 sources are in sync" in a.said())
     assert not is_writable(a)
-    why = "the store is read-only: 0 of 1 sources are in sync (quorum)"
+    why = "read-only: 0 of 1 sources are in sync (quorum)"
     wait_for(lambda: why in tailrace("node", "status", a.file).out)
     with pytest.raises(sqlite3.IntegrityError):
         a.run("DELETE FROM t")

@@ -136,11 +136,11 @@ def test_nodes_with_a_cap(
         a.run(f"INSERT INTO t VALUES ({number}, hex(randomblob(400)))")  # which nobody makes smaller
     wait_for(lambda: "ALARM: the log is not kept any more for peer" in a.said(), 60)
     wait_for(lambda: not list((tmp_path / "a" / "log").glob("0000000000000000000[0-9].log")), 60)
-    wait_for(lambda: ": lost," in tailrace("node", "status", a.file).out)
-    (peer,) = tailrace("node", "status", a.file, "--json").json["peers"]
-    assert peer["is_following"] is False
-    assert "its cap is 60000" in peer["lost"]
-    assert peer["behind_bytes"] > 0
+    wait_for(lambda: part_of(tailrace, a, "peer")["state"] == "lost")
+    peer = part_of(tailrace, a, "peer")
+    assert peer["health"] == "bad"
+    assert "its cap is 60000" in peer["wrong"]["what"]
+    assert peer["lag"]["bytes"] > 0
 
     b.start()
     wait_for(lambda: b.state("a") == "loading", 60)
@@ -163,11 +163,15 @@ def test_nodes_with_a_cap(
     wait_for(lambda: a.rows() == b.rows() and len(a.rows()) == 204, 60)
     b.follows("a")
     a.follows("b")
-    wait_for(lambda: ": lost," not in tailrace("node", "status", a.file).out)
-    (peer,) = tailrace("node", "status", a.file, "--json").json["peers"]
-    assert peer["is_following"] is True
+    wait_for(lambda: part_of(tailrace, a, "peer")["health"] == "good")
     wait_for(lambda: source_of(b, "a")["behind_bytes"] == 0)
-    assert "0 messages behind (0 B, 0.0 s)" in tailrace("node", "status", b.file).out
+    assert part_of(tailrace, b, "source")["lag"] == {"messages": 0, "bytes": 0, "seconds": 0.0}
+
+
+def part_of(tailrace: Tailrace, node: NodeProcess, kind: str) -> Any:
+    """The only part of a kind, as a node's status has it."""
+    (found,) = (part for part in tailrace("node", "status", node.file, "--json").json["parts"] if part["kind"] == kind)
+    return found
 
 
 def source_of(node: NodeProcess, name: str) -> Any:

@@ -14,16 +14,26 @@ from tailrace.log.consumers import Consumers
 from tailrace.message import Message, Op, now
 from tailrace.observe.logs import LogLook
 from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode
-from tailrace.observe.nodes import SILENT_S, TreeLook, overview_of_node, overview_of_replica, tree_of
+from tailrace.observe.nodes import SILENT_S, overview_of_node, overview_of_replica
+from tailrace.observe.trees import TreeLook, TreeTelling, tree_of
 from tailrace.relay.subscription import consumer_name
 from tailrace.topology.answers import Confirmed, Offer, Row
 from tailrace.topology.member import Report
+from tailrace.topology.registry import Registry
 from tests.topology.clock import Clock
 from tests.topology.places import ROOT, site
 from tests.topology.test_registry import in_memory
 
 ERROR = TailraceError("relay.unreachable", "no route", hint="look at the network").encode()
-SOURCE = {"state": "follow", "error": None, "behind": 3, "behind_bytes": 300, "behind_s": 1.5, "age_s": 0.1}
+SOURCE = {
+    "state": "follow",
+    "error": None,
+    "behind": 3,
+    "behind_bytes": 300,
+    "behind_s": 1.5,
+    "lag_s": 0.2,
+    "age_s": 0.1,
+}
 PEER = {
     "node": "77",
     "state": "follows",
@@ -45,6 +55,7 @@ SYNC_PEER = {
     "sent": 20,
     "refused": 1,
     "older": 2,
+    "warnings": [],
     "last_success_ms": 0,
     "last_error": None,
     "clock_ahead_ms": 1,
@@ -59,27 +70,36 @@ SESSION = {
     "remaining_bytes": 20,
     "lag_s": 0.5,
     "snapshot": None,
+    "is_forced": False,
+    "following_entries": 0,
+    "completed_us": None,
+    "lost_before": None,
     "shed": 0,
     "failures": 0,
     "error": None,
 }
 
 
-def node(directory: Path, **said: Any) -> Overview:
-    told = {
-        "is_running": True,
-        "age_s": 0.5,
-        "node": "1",
-        "cluster": "c",
-        "sources": {},
-        "peers": [],
-        "slow": {},
-        "store_error": None,
-        "read_only": None,
-        "queues": None,
-        **said,
-    }
-    return overview_of_node("berlin", LogLook(str(directory / "log")), told)
+TOLD: dict[str, Any] = {
+    "is_running": True,
+    "age_s": 0.5,
+    "node": "1",
+    "cluster": "c",
+    "is_anonymous": False,
+    "vclock": {"1": 12, "77": 4},
+    "leader": None,
+    "term": 0,
+    "sources": {},
+    "peers": [],
+    "slow": {},
+    "store_error": None,
+    "read_only": None,
+    "queues": None,
+}
+
+
+def node(directory: Path, tree: tuple[TreeNode, ...] = (), **said: Any) -> Overview:
+    return overview_of_node("berlin", LogLook(str(directory / "log")), {**TOLD, **said}, tree)
 
 
 def only(overview: Overview, kind: Kind) -> Part:
@@ -149,7 +169,11 @@ def test_queues(tmp_path: Path) -> None:
     failing = {**SESSION, "sink": "plant", "error": ERROR, "failures": 5}
     received = {"client": "shop", "source": "plant", "queue": "q", "position": 4, "staged": None, "is_consistent": True}
     staged = {**received, "source": "yard", "staged": {"request": 1, "messages": 12}, "is_consistent": False}
+    asked = {"request": "7", "client": "shop", "sites": ["office", "plant"], "claimed_by": "till", "supplied": 3}
+    asked |= {"total": 9, "is_done": False, "failures": 0, "error": ""}
+    failed = {**asked, "claimed_by": None, "failures": 2, "error": "no such table"}
     queues = {"sessions": [SESSION, failing], "received": [received, staged], "outbox_errors": [ERROR]}
+    queues["requests"] = [asked, failed]
     found = node(tmp_path, queues=queues)
     assert [(each.name, each.health) for each in found.of(Kind.QUEUE)] == [
         ("shop → office", Health.GOOD),
@@ -157,6 +181,10 @@ def test_queues(tmp_path: Path) -> None:
     ]
     assert found.of(Kind.QUEUE)[0].lag is not None
     assert [each.state for each in found.of(Kind.RECEIVED)] == ["consistent", "snapshot comes, 12 messages so far"]
+    assert [(each.name, each.state, each.health) for each in found.of(Kind.SNAPSHOT)] == [
+        ("shop for office, plant", "till supplies it, 3 of 9 so far", Health.GOOD),
+        ("shop for office, plant", "nobody supplies it now", Health.TROUBLED),
+    ]
     assert [wrong.code for wrong in found.wrong] == ["relay.unreachable"]
     assert found.health is Health.BAD
 
@@ -165,17 +193,32 @@ def test_sync(tmp_path: Path) -> None:
     heard = {**SYNC_PEER, "last_success_ms": int(time.time() * 1000) - 5000}
     offline = {**SYNC_PEER, "name": "depot", "state": "offline", "last_success_ms": None, "last_error": ERROR}
     skewed = {**heard, "name": "skewed", "clock_warning": "its clock is 5 s ahead"}
-    found = node(tmp_path, sync={"node": "3", "url": None, "error": None, "peers": [heard, offline, skewed]})
-    assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)] == [
+    lacking = {**heard, "name": "lacking", "warnings": ["table note (44) is not synced at the other node"]}
+    peers = [heard, offline, skewed, lacking]
+    now_ms = int(time.time() * 1000)
+    known = [
+        {"node": "9", "name": "hq", "calls_us": False, "seen_ms": now_ms, "waiting": 7},
+        {"node": "12", "name": None, "calls_us": True, "seen_ms": now_ms - 3_600_000, "waiting": 3},
+        {"node": "13", "name": None, "calls_us": True, "seen_ms": 0, "waiting": 0},
+    ]
+    found = node(tmp_path, sync={"node": "3", "url": None, "error": None, "peers": peers, "known": known})
+    assert (found.of(Kind.SYNC)[0].lag, found.of(Kind.SYNC)[0].moved) == (Lag(7, None, None), 30)
+    others = found.of(Kind.SYNC)[len(peers) :]
+    assert [(each.name, each.state, each.lag) for each in others] == [
+        ("node 12", "away", Lag(3, None, None)),
+        ("node 13", "never came", Lag(0, None, None)),
+    ]
+    assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)[: len(peers)]] == [
         ("hq", "waiting", Health.GOOD),
         ("depot", "offline", Health.TROUBLED),
         ("skewed", "waiting", Health.TROUBLED),
+        ("lacking", "waiting", Health.TROUBLED),
     ]
     seen_s = found.of(Kind.SYNC)[0].seen_s_ago
     assert seen_s is not None
     assert seen_s >= 5
     assert found.of(Kind.SYNC)[0].more["rows sent"] == 20
-    away = node(tmp_path, sync={"node": "3", "url": None, "error": ERROR, "peers": []})
+    away = node(tmp_path, sync={"node": "3", "url": None, "error": ERROR, "peers": [], "known": None})
     assert only(away, Kind.SYNC).health is Health.BAD
 
 
@@ -210,22 +253,50 @@ def test_what_a_source_does_not_say_is_not_nothing(tmp_path: Path) -> None:
 
 def test_a_replica_that_is_cut_off_is_trouble(tmp_path: Path) -> None:
     cut = TreeNode("x", None, "shop", None, "Inactive", Health.BAD, "")
-    told = {"is_running": True, "age_s": 0.0, "node": "1", "cluster": "c", "sources": {}, "peers": [], "slow": {}}
-    told |= {"store_error": None, "read_only": None, "queues": None}
-    found = overview_of_node("berlin", LogLook(str(tmp_path / "log")), told, [cut])
-    assert found.health is Health.TROUBLED
+    assert node(tmp_path, (cut,)).health is Health.TROUBLED
 
 
-def test_a_topology_is_not_asked_for_all_the_time() -> None:
-    asked: list[int] = []
+def test_who_leads_and_how_far_the_clock_is(tmp_path: Path) -> None:
+    assert node(tmp_path).extra == "clock {1: 12, 77: 4}"
+    assert node(tmp_path, leader="1", term=3).extra == "leader itself, term 3, clock {1: 12, 77: 4}"
+    assert node(tmp_path, leader="77", term=4).more["leader"] == "77"
 
-    def ask() -> list[Row]:
-        asked.append(1)
-        return []
 
-    look = TreeLook(ask)
-    assert look.read() is look.read()
-    assert len(asked) == 1
+class TestTelling:
+    def test_it_is_not_asked_for_all_the_time(self, tmp_path: Path) -> None:
+        asked: list[int] = []
+
+        def ask() -> list[Row]:
+            asked.append(1)
+            return []
+
+        telling = TreeTelling(ask, str(tmp_path))
+        telling.tell()
+        telling.tell()
+        assert len(asked) == 1
+        assert TreeLook(str(tmp_path)).read() == (), "and nothing is left where there is no topology"
+
+    def test_what_is_told_is_read(self, tmp_path: Path) -> None:
+        registry = placed(2)
+        TreeTelling(registry.topology, str(tmp_path)).tell()
+        look = TreeLook(str(tmp_path))
+        found = look.read()
+        assert [(each.name, each.below, each.health) for each in found] == [
+            (each.name, each.below, each.health) for each in tree_of(registry.topology())
+        ]
+        assert look.read() is found, "until there is news"
+        TreeTelling(list, str(tmp_path)).tell()
+        assert look.read() == ()
+
+    def test_a_registry_that_does_not_answer(self, tmp_path: Path) -> None:
+        """What was told before stays, and the node goes on."""
+
+        def ask() -> list[Row]:
+            raise TailraceError("log.io", "no such disk")
+
+        TreeTelling(placed(1).topology, str(tmp_path)).tell()
+        TreeTelling(ask, str(tmp_path)).tell()
+        assert len(TreeLook(str(tmp_path)).read()) == 2
 
 
 def test_a_store(tmp_path: Path) -> None:
@@ -239,6 +310,7 @@ def test_a_replica(tmp_path: Path) -> None:
         "is_running": True,
         "age_s": 0.2,
         "name": "copy",
+        "generation": 2,
         "source": "root",
         "state": "copy",
         "error": None,
@@ -246,33 +318,43 @@ def test_a_replica(tmp_path: Path) -> None:
         "source_offset": 100,
         "behind_bytes": 1000,
         "heard_s": 0.3,
+        "top_s": 60.0,
         "copied_bytes": 5,
         "sent_bytes": 6,
+        "thrown_bytes": 0,
         "copies": ["below", "beside"],
         "slow": {"below": 9.0},
         "alarms": ["it has another log"],
-        "store": {"error": None, "allowed": True, "wait_s": None, "ignored": ["t"], "applied": 80},
+        "store": {"error": None, "allowed": 85, "wait_s": 60.0, "ignored": ["t"], "applied": 80, "backfilled": None},
     }
     found = overview_of_replica("copy", LogLook(str(tmp_path / "log")), told)
     ours, slow = found.of(Kind.REPLICA)
     assert ours.lag is not None
     assert (ours.position, ours.lag.messages, ours.lag.bytes, ours.health) == (89, 10, 1000, Health.GOOD)
     assert ours.lag.seconds is None, "a replica does not know the age of what it has not got"
-    assert ours.more["copies"] == 2
+    assert (ours.more["copies"], ours.more["copied by"]) == (2, "below, beside")
+    assert ours.more["top of all heard of"] == "1.0 m ago"
     assert (slow.name, slow.health) == ("below", Health.TROUBLED)
-    assert only(found, Kind.STORE).position == 80
+    store = only(found, Kind.STORE)
+    assert (store.position, store.lag) == (79, Lag(10, None, None))
+    assert store.extra == "late 60 s, may apply before 85, ignored t"
+    assert found.extra == "generation 2"
     assert [wrong.what for wrong in found.wrong] == ["it has another log"]
 
 
-def test_the_tree_of_a_registry() -> None:
-    clock = Clock()
-    registry = in_memory(clock)
+def placed(replicas: int) -> Registry:
+    """One below the other."""
+    registry = in_memory(Clock())
     registry.set_tunable("physrep_fanout", "1")
-    for number in (1, 2):
+    for number in range(1, replicas + 1):
         offer = registry.register_replicant(site(number), Report())
         assert isinstance(offer, Offer)
         assert isinstance(registry.update_registry(site(number), offer.reserved), Confirmed)
-    nodes = list(tree_of(registry.topology()))
+    return registry
+
+
+def test_the_tree_of_a_registry() -> None:
+    nodes = list(tree_of(placed(2).topology()))
     assert [(each.name, each.below, each.tier) for each in nodes] == [
         (str(ROOT), None, 0),
         (str(site(1)), str(ROOT), 1),

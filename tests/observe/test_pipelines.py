@@ -10,17 +10,16 @@ import pytest
 from tailrace.deliver.deadletter import dead_letters
 from tailrace.deliver.trouble import Trouble, TroubleFile
 from tailrace.errors import TailraceError
+from tailrace.gauge import Gauge
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Message, Micros, Mode, Offset, Op
 from tailrace.observe.model import Health, Kind, Overview, Part
 from tailrace.observe.pipelines import overview_of_pipeline
-from tailrace.observe.slots import SlotGauge
 from tailrace.pipeline.failures import Failures
 from tailrace.pipeline.load import load
 from tailrace.pipeline.names import READING, RUN
-from tailrace.pipeline.status import status
 from tailrace.source.bookmark import bookmark
 from tailrace.source.phase import Phase, Progress, TableProgress
 from tests.pipeline.shelf import offer
@@ -72,25 +71,6 @@ def test_before_the_first_run() -> None:
         (Kind.WRITER, "new"),
     ]
     assert found.health is Health.WAITING
-
-
-def test_says_what_status_says(log: None) -> None:
-    """Whatever happens to a writer: state, position and lag are the same in both."""
-    TroubleFile("log", "all").write(Trouble(5, 9, "no such table", time.time(), is_single=True))
-    with CommitLog.open("log"), ConsumerSession(Consumers("log"), "orders"):
-        told, found = status(load("shop.yml")), look()
-        for writer in told.writers:
-            shown = part(found, writer.name)
-            assert (shown.state, shown.position) == (writer.state, writer.position)
-            assert shown.lag is not None
-            assert (shown.lag.messages, shown.lag.bytes) == (writer.lag.messages, writer.lag.bytes)
-        assert found.is_running
-        assert told.running is not None
-        assert found.runs_as == str(told.running)
-        assert found.log is not None
-        assert told.log is not None
-        assert (found.log.next_offset, found.log.bytes) == (told.log.next_offset, told.log.bytes)
-        assert found.log.held_bytes == told.log.held_bytes
 
 
 def test_a_writer_that_runs_and_one_that_does_not(log: None) -> None:
@@ -169,7 +149,7 @@ class TestSlot:
             assert answer.wait(30)
             return 4096
 
-        gauge = SlotGauge(ask)
+        gauge = Gauge(ask, 30)
         assert _slot(gauge) is None
         assert asked.wait(30)
         assert _slot(gauge) is None, "the source has not answered"
@@ -189,7 +169,7 @@ class TestSlot:
             answered.set()
             return 1
 
-        gauge = SlotGauge(ask)
+        gauge = Gauge(ask, 30)
         for _ in range(20):
             gauge.read()
         assert answered.wait(30)
@@ -204,11 +184,11 @@ class TestSlot:
             failed.set()
             raise TailraceError("source.unreachable", "no route")
 
-        gauge = SlotGauge(ask)
+        gauge = Gauge(ask, 30)
         gauge.read()
         assert failed.wait(30)
         assert _slot(gauge) is None
 
 
-def _slot(gauge: SlotGauge) -> object:
+def _slot(gauge: Gauge[int]) -> object:
     return overview_of_pipeline(load("shop.yml"), gauge).parts[0].more["slot bytes"]

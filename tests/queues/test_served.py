@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -105,21 +106,24 @@ def test_what_the_command_line_says(stack: ExitStack, tmp_path: Path, tailrace: 
         return sqlite3.connect(tmp_path / "shop.db", timeout=30)
 
     wait_for(lambda: can_send(tmp_path), 60)
-    wait_for(lambda: "inventory for office: nobody supplies it now" in status(), 60)
+    wait_for(lambda: bool(re.search(r"inventory for office +│ waiting +│ nobody supplies it now", status())), 60)
     send(tmp_path, "meanwhile")
-    wait_for(lambda: "    1 messages follow the snapshot" in status(), 60)
-    assert "inventory to office: snapshot, 0 messages" in status()
+    wait_for(lambda: "messages behind the snapshot 1" in status(), 60)
+    assert re.search(r"inventory → office +│ good +│ snapshot ", status())
     refused = tailrace("queue", "resync", data, "--client", "rules", "--site", "office")
     assert (refused.status, "rules has no snapshots" in refused.err) == (2, True)
     refused = tailrace("queue", "resync", data, "--client", "inventory", "--site", "nowhere")
     assert (refused.status, "inventory to office" in refused.err) == (2, True)
     with RoutingQueue("inventory").provide_snapshots(connect, provide):
         wait_for(lambda: come(tmp_path) == ["all", "END", "meanwhile"], 60)
-        wait_for(lambda: "; one was in place " in status(), 60)
+        wait_for(lambda: "snapshot in place since " in status(), 60)
         assert tailrace("queue", "resync", data, "--client", "inventory", "--site", "office").status == 0
         wait_for(lambda: come(tmp_path) == ["all", "END", "meanwhile", "all", "END"], 60)
     told = tailrace("queue", "status", data, "--json").json
-    assert {each["client"]: each["takes_snapshots"] for each in told["sessions"]} == {"inventory": True, "rules": False}
+    assert {(part["kind"], part["name"]) for part in told["parts"]} >= {
+        ("queue", "inventory → office"),
+        ("queue", "rules → office"),
+    }
 
 
 @pytest.mark.long

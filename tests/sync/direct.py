@@ -31,6 +31,7 @@ class DirectPeer:
         self._caller = caller.node_id
         self._store = store
         self.node_id = store.node_id
+        self.tables = {table_id: shape.entity.table for table_id, shape in store.shapes.items()}
         self._faults = iter(faults)
 
     def pending_tables(self) -> tuple[list[int], list[int]]:

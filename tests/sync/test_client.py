@@ -132,6 +132,44 @@ def test_no_batch_begins_before_the_lower_one_is_done_in_both_directions(places:
     assert whats(laptop) == whats(central)
 
 
+@pytest.mark.parametrize("lacking", ["laptop", "central"])
+def test_a_table_that_only_one_node_has_holds_up_no_other(places: Places, lacking: str) -> None:
+    """Folders come before things to do, and one of the nodes has none: nobody waits for them, and both are told."""
+    laptop, central = places("sqlite"), places("sqlite")
+    one = node(laptop, batch=2) if lacking == "laptop" else two_tables(laptop)
+    other = node(central, batch=2) if lacking == "central" else two_tables(central)
+    having = central if lacking == "laptop" else laptop
+    having.run("INSERT INTO folder(id, name) VALUES (1, 'x')")
+    put(laptop, 1, "of the laptop")
+    put(central, 2, "of central")
+    told: list[tuple[str, Progress]] = []
+    with served(other) as url:
+        calling = SyncNode.over(one)
+        done = calling.sync_with(url, report=lambda table, progress: told.append((table, progress)))
+        assert (done.fetched, done.sent) == (1, 1)
+        side = "here, so its rows wait there" if lacking == "laptop" else "at the other node, so its rows wait here"
+        (warning,) = done.warnings
+        assert f"table folder (7) is not synced {side}" in warning
+        assert {table for table, _ in told} == {"todo"}
+        assert whats(laptop) == whats(central) and len(whats(laptop)) == 2
+        again = calling.sync_with(url)
+        assert (again.fetched, again.sent, again.warnings) == (0, 0, done.warnings)
+    store = one if lacking == "central" else other
+    assert next(entity.pending for entity in store.status().entities if entity.table == "folder"), "it still waits"
+
+
+def test_a_table_that_both_have_by_now_is_exchanged(places: Places) -> None:
+    laptop, central = places("sqlite"), places("sqlite")
+    one, other = two_tables(laptop), node(central, batch=2)
+    laptop.run("INSERT INTO folder(id, name) VALUES (1, 'x')")
+    with served(other) as url:
+        assert SyncNode.over(one).sync_with(url, name="central").warnings
+    central.run("CREATE TABLE folder(id bigint PRIMARY KEY, changed bigint, name text)")
+    with served(central.install(todo(batch=2), folders())) as url:
+        assert SyncNode.over(one).sync_with(url, name="central") == Progress(sent=1)
+    assert central.ask("SELECT id, name FROM folder") == [(1, "x")]
+
+
 def test_nodes_switch_between_a_peer_and_the_central_one(places: Places) -> None:
     """What came another way is not sent again, and nothing has to be handed over."""
     places_of = [places("sqlite"), places("sqlite"), places("postgres")]

@@ -9,7 +9,8 @@ import pytest
 from tailrace.errors import TailraceError
 from tailrace.sync import install
 from tailrace.sync.entity import Entity, Receive, Rule, Sql, VersionKind
-from tailrace.sync.store import WE_CALL, SyncStore
+from tailrace.sync.exchange import RowBatch
+from tailrace.sync.store import CALLS_US, WE_CALL, SyncStore
 from tests.sync import todo
 from tests.sync.conftest import Places
 from tests.sync.direct import sync
@@ -276,7 +277,13 @@ def test_entities_that_cannot_be_together(place: Place, entities: tuple[Entity, 
 def test_a_database_of_an_older_program_is_brought_up(place: Place) -> None:
     store = todo.node(place)
     store.call(PEER, "central")
-    place.run("ALTER TABLE DoorNode DROP COLUMN calledAs", "UPDATE DoorSelf SET format = 1")
+    place.run(
+        "ALTER TABLE DoorNode DROP COLUMN calledAs",
+        "DROP INDEX door_quarantine_sender",
+        "ALTER TABLE DoorQuarantine DROP COLUMN qSender",
+        "ALTER TABLE DoorQuarantine DROP COLUMN qBytes",
+        "UPDATE DoorSelf SET format = 1",
+    )
     with pytest.raises(TailraceError) as caught:
         SyncStore(place.database(), [todo.todo()])
     assert caught.value.code == "sync.not_installed"
@@ -284,6 +291,22 @@ def test_a_database_of_an_older_program_is_brought_up(place: Place) -> None:
     assert (again.node_id, again.nodes()) == (store.node_id, [PEER])
     again.call(PEER, "central")
     assert place.install(todo.todo()).called("central") == PEER
+
+
+def test_a_quarantine_of_an_older_program_knows_whose_rows_it_has(place: Place) -> None:
+    store = todo.node(place)
+    store.meet(PEER, CALLS_US)
+    late = RowBatch(("id", "changed", "what"), [(1, 1 << 60, "x", 1 << 60, PEER, False, 1 << 60)])
+    assert len(store.receive(todo.TABLE_ID, PEER, late).refused) == 1
+    held = store.status().held
+    place.run(
+        "DROP INDEX door_quarantine_sender",
+        "ALTER TABLE DoorQuarantine DROP COLUMN qSender",
+        "ALTER TABLE DoorQuarantine DROP COLUMN qBytes",
+        "UPDATE DoorSelf SET format = 2",
+    )
+    assert place.install(todo.todo()).status().held == held
+    assert held[PEER].rows == 1
 
 
 def test_a_database_of_a_newer_program_is_left_alone(place: Place) -> None:

@@ -420,3 +420,13 @@ def test_a_row_that_came_makes_others_go_back(places: Places, dialect: str) -> N
     sync(two, one)
     sync(two, one)
     assert other.ask("SELECT id FROM doc") == [(5,)]
+
+
+@pytest.mark.parametrize("keys", [(1, 2, 3), (3, 1, 2), (2, 2, 1)])
+def test_many_new_rows_are_taken_in_any_order(store: SyncStore, keys: tuple[int, ...]) -> None:
+    batch = RowBatch(COLUMNS, [row(key, 1000) for key in keys])
+    assert store.receive(todo.TABLE_ID, PEER, batch) == Receipt()
+    assert store.receive(todo.TABLE_ID, PEER, batch) == Receipt()
+    asked = [Tracker((key,), version, PEER) for key in sorted(set(keys)) for version in (999, 1000)]
+    assert [each.key[0] for each in store.already_received(todo.TABLE_ID, asked)] == sorted(set(keys))
+    assert store.pending_trackers(todo.TABLE_ID, PEER, None, 10) == []

@@ -149,7 +149,8 @@ def test_an_operator_looks_stops_and_starts(
         assert (node.status, "is a node, no replica" in node.err) == (2, True), node.err
     plain = tailrace("replica", "apply-now", tmp_path / "r1")
     assert (plain.status, "the replica has no store" in plain.err) == (2, True), plain.err
-    wait_for(lambda: "replica r1 runs: follow" in tailrace("replica", "status", tmp_path / "r1").out, 30)
+    state = re.compile(r"replica +│ r1 +│ good +│ follow")
+    wait_for(lambda: bool(state.search(tailrace("replica", "status", tmp_path / "r1").out)), 30)
 
     assert replica.end(signal.SIGTERM) == 0
     assert by_port(registry.topology())[ports[1]].state is State.INACTIVE, "it said goodbye"

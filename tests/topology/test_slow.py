@@ -92,11 +92,15 @@ def test_slow_copies_of_a_copy_are_shown(tmp_path: Path, tailrace: Tailrace) -> 
         "state": "follow",
         "generation": 0,
         "next_offset": 5,
+        "source_offset": None,
         "behind_bytes": 0,
+        "heard_s": None,
+        "top_s": None,
         "source": None,
         "error": None,
         "copied_bytes": 5,
         "thrown_bytes": 0,
+        "sent_bytes": 0,
         "copies": ["c1"],
         "slow": {"c1": 71.4},
         "alarms": [],
@@ -104,4 +108,6 @@ def test_slow_copies_of_a_copy_are_shown(tmp_path: Path, tailrace: Tailrace) -> 
         "at_us": 1,
     }
     write_status(status, str(tmp_path))
-    assert "  SLOW: copy c1 was not heard of for 71 s" in tailrace("replica", "status", tmp_path).out.splitlines()
+    assert (
+        "replica c1: the copy was not heard of for 1.2 m (topology.slow)" in tailrace("replica", "status", tmp_path).out
+    )

@@ -137,14 +137,14 @@ def test_a_slow_copy_is_told_of(
     copy = stack.enter_context(TunedReplica(tmp_path, "r1", ports[1], ports[0]))
     wait_for(copy.is_equal, 60)
     wait_for(lambda: "physrep_hung_replicant_threshold=2" in root.said(), 60)
-    assert "SLOW" not in tailrace("node", "status", root.file).out
+    assert "topology.slow" not in tailrace("node", "status", root.file).out
     assert copy._process is not None
     copy._process.send_signal(signal.SIGSTOP)
-    wait_for(lambda: "SLOW: copy r1 was not heard of for" in tailrace("node", "status", root.file).out, 60)
+    wait_for(lambda: "replica r1: the copy was not heard of for" in tailrace("node", "status", root.file).out, 60)
     assert "ALARM: slow or hung, not heard of: r1 for" in root.said()
     copy._process.send_signal(signal.SIGCONT)
     wait_for(lambda: "r1 is heard of again" in root.said(), 60)
-    wait_for(lambda: "SLOW" not in tailrace("node", "status", root.file).out, 60)
+    wait_for(lambda: "topology.slow" not in tailrace("node", "status", root.file).out, 60)
     assert root.said().count("ALARM: slow or hung") == 1
 
 

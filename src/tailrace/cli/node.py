@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,17 +17,10 @@ app = typer.Typer(
 @app.command()
 def status(file: NodeArgument, as_json: JsonOption = False) -> None:
     """Show how far a node is, what it follows and who follows it."""
-    from tailrace.cli.show import printable
-    from tailrace.node.load import load_node
-    from tailrace.node.status import read_status
+    from tailrace.cli.overview import print_overview
+    from tailrace.observe.looking import look_at_node
 
-    spec = load_node(file)
-    found = read_status(spec.form.data)
-    if as_json:
-        print(json.dumps(found))
-        return
-    for line in _lines(spec.form.node, found):
-        print(printable(line))
+    print_overview(look_at_node(file)(), as_json=as_json)
 
 
 @app.command()
@@ -81,75 +73,3 @@ def release(file: NodeArgument) -> None:
         raise TailraceError("input.invalid", what, hint="end it first, or change `quorum` or `writes`")
     storage_of(spec).open_to_users()
     print("the store can be written")
-
-
-def _lines(name: str, found: dict[str, Any]) -> list[str]:
-    running = "runs" if found["is_running"] else "does not run"
-    kind = ", anonymous" if found["is_anonymous"] else ""
-    lines = [f"node {name} ({found['node']}) {running}, cluster {found['cluster'] or 'none yet'}{kind}"]
-    lines.append(f"  clock {_clock(found['vclock'])}, told {found['age_s']:.1f} s ago")
-    if found["leader"] is not None:
-        who = "it" if found["leader"] == found["node"] else f"node {found['leader']}"
-        lines.append(f"  {who} leads since term {found['term']}")
-    if found["read_only"] is not None:
-        lines.append(f"  the store is read-only: {found['read_only']}")
-    if found["store_error"] is not None:
-        lines.append(f"  the store is not served: {_error(found['store_error'])}")
-    for source, told in found["sources"].items():
-        age = "" if told["age_s"] is None else f", heard of {told['age_s']:.1f} s before"
-        lag = "" if told["lag_s"] is None else f", the last was {told['lag_s']:.3f} s old when it came"
-        lines.append(f"  source {source}: {told['state']}, {_behind(told)}{lag}{age}")
-        if told["error"] is not None:
-            lines.append(f"    {_error(told['error'])}")
-    for peer in found["peers"]:
-        kind = "anonymous peer" if peer["is_anonymous"] else "peer"
-        lines.append(
-            f"  {kind} {peer['node']}: {peer['state']}, {_behind(peer)}, heard of {peer['age_s']:.1f} s before"
-        )
-        if peer["lost"]:
-            lines.append(f"    the log is not kept for it any more, it needs a new snapshot: {peer['lost']}")
-    lines += _sync_lines(found.get("sync"))
-    lines += slow_lines(found)
-    lines += [f"  the log is kept for {name}, heard of {age:.0f} s before" for name, age in found["held"].items()]
-    return lines
-
-
-def _sync_lines(told: dict[str, Any] | None) -> list[str]:
-    """The peers of sync."""
-    if told is None:
-        return []
-    lines = [f"  sync: node {told['node']}" + (f", reached at {told['url']}" if told["url"] else "")]
-    if told["error"] is not None:
-        lines.append(f"    its database cannot be looked at: {_error(told['error'])}")
-    for peer in told["peers"]:
-        done = f"{peer['fetched']} rows fetched, {peer['sent']} sent, {peer['refused']} refused"
-        lines.append(f"    peer {peer['name']}: {peer['state']}, {done}")
-        if peer["clock_warning"] is not None:
-            lines.append(f"      {peer['clock_warning']}")
-        if peer["last_error"] is not None:
-            lines.append(f"      {_error(peer['last_error'])}")
-    return lines
-
-
-def slow_lines(found: dict[str, Any]) -> list[str]:
-    """The copies that are not heard of."""
-    return [f"  SLOW: copy {name} was not heard of for {age:.0f} s" for name, age in found.get("slow", {}).items()]
-
-
-def _behind(told: dict[str, Any]) -> str:
-    from tailrace.units import show_bytes
-
-    if told["behind"] is None:
-        return "how far behind is not known"
-    text = f"{told['behind']} messages behind"
-    if told["behind_bytes"] is None:
-        return text
-    return f"{text} ({show_bytes(told['behind_bytes'])}, {told['behind_s']:.1f} s)"
-
-
-def _error(told: dict[str, Any]) -> str:
-    return f"{told['code']}: {told['what']}; {told['hint']}"
-
-
-def _clock(vclock: dict[str, int]) -> str:
-    return "{" + ", ".join(f"{origin}: {lsn}" for origin, lsn in vclock.items()) + "}"

@@ -27,6 +27,9 @@ DestinationOption = Annotated[str | None, typer.Option("--destination", help="On
 LogFormatOption = Annotated[
     LogFormat, typer.Option("--log-format", help="How what goes on is told on stderr: text, or a JSON object a line.")
 ]
+LookedAtArgument = Annotated[
+    str, typer.Argument(metavar="FILE.yml", help="The file of a pipeline, a node or sync.", show_default=False)
+]
 ConsumerArgument = Annotated[str, typer.Argument(metavar="CONSUMER", help="The consumer's name.", show_default=False)]
 
 

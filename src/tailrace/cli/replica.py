@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Annotated, Any
 
 import typer
 
+from tailrace.cli.options import JsonOption
+
 app = typer.Typer(help="Copies of a log, byte for byte.", invoke_without_command=True)
 
 _LOOK_S = 0.1
-_SAME_S = 5.0
-"""A source that has heard of its own within this time is as good as the top."""
 DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="The replica's data directory.", show_default=False)]
 
 
@@ -100,18 +99,13 @@ def apply_now(
 
 
 @app.command()
-def status(
-    data: DataArgument, as_json: Annotated[bool, typer.Option("--json", help="Print it as one JSON object.")] = False
-) -> None:
-    """Show how far a replica is."""
-    from tailrace.cli.show import printable
+def status(data: DataArgument, as_json: JsonOption = False) -> None:
+    """Show how far a replica is, from whom it copies, and who copies it."""
+    from tailrace.cli.overview import print_overview
+    from tailrace.observe.looking import look_into
 
-    found = _status(data)
-    if as_json:
-        print(json.dumps(found))
-        return
-    for line in _lines(found):
-        print(printable(line))
+    _status(data)
+    print_overview(look_into(data)(), as_json=as_json)
 
 
 def _status(data: str) -> dict[str, Any]:
@@ -123,42 +117,3 @@ def _status(data: str) -> dict[str, Any]:
         hint = "name a replica's data directory, or ask for `tailrace node status NODE.yml`"
         raise TailraceError("input.invalid", f"in {data} is a node, no replica", hint=hint)
     return found
-
-
-def _lines(found: dict[str, Any]) -> list[str]:
-    from tailrace.cli.node import slow_lines
-    from tailrace.errors import TailraceError
-    from tailrace.units import show_bytes
-
-    running = "runs" if found["is_running"] else "does not run"
-    lines = [f"replica {found['name']} {running}: {found['state']}, generation {found['generation']}"]
-    behind = "unknown" if found["behind_bytes"] is None else show_bytes(found["behind_bytes"])
-    lines.append(f"  offset {found['next_offset']}, behind by {behind}, told {found['age_s']:.1f} s ago")
-    if found["source"] is not None:
-        heard = "" if found["heard_s"] is None else f", heard of {found['heard_s']:.1f} s before"
-        if (top_s := found.get("top_s") or 0.0) > _SAME_S + (found["heard_s"] or 0.0):
-            heard += f", the top of all {top_s:.1f} s before"
-        lines.append(f"  source {found['source']}{heard}")
-    if found["error"] is not None:
-        lines.append(f"  {TailraceError.decode(found['error'])}")
-    lines.append(f"  copied {show_bytes(found['copied_bytes'])}, thrown away {show_bytes(found['thrown_bytes'])}")
-    lines += [f"  copied by {name}" for name in found["copies"]]
-    if found["store"] is not None:
-        lines += _store_lines(found["store"], found["next_offset"])
-    lines += [f"  alarm: {text}" for text in found["alarms"]]
-    return lines + slow_lines(found)
-
-
-def _store_lines(store: dict[str, Any], received: int) -> list[str]:
-    from tailrace.errors import TailraceError
-
-    applied = "not filled yet" if store["applied"] is None else f"received {received}, applied {store['applied']}"
-    waits = f", {store['wait_s']:g} s late" if store["wait_s"] else ""
-    lines = [f"  store: {applied}{waits}"]
-    if store["ignored"]:
-        lines.append(f"  ignored: {', '.join(store['ignored'])}")
-    if store["backfilled"] is not None:
-        lines.append(f"  coming back from the log: {store['backfilled']}")
-    if store["error"] is not None:
-        lines.append(f"  the store is not kept up: {TailraceError.decode(store['error'])}")
-    return lines

@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,10 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tailrace.node.form import TlsForm, WebForm
-    from tailrace.observe.logs import LogLook
     from tailrace.observe.looking import Look
-    from tailrace.observe.model import Overview
-    from tailrace.observe.nodes import TreeLook
     from tailrace.topology.form import ReplicaSpec
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE.yml", help="The node file.", show_default=False)]
@@ -43,6 +39,8 @@ def serve(file: NodeArgument, log_format: LogFormatOption = LogFormat.TEXT) -> N
 
     from tailrace.node.node import Node
     from tailrace.node.status import told, write_status
+    from tailrace.observe.looking import look_into
+    from tailrace.observe.trees import TreeTelling
     from tailrace.pipeline.shutdown import Shutdown
 
     form = spec.form
@@ -51,24 +49,23 @@ def serve(file: NodeArgument, log_format: LogFormatOption = LogFormat.TEXT) -> N
     with shutdown.listening(say, _CLOSING_S), Node(spec, say, shutdown.asked) as node, ExitStack() as serving:
         cluster = node.identity.cluster or "no cluster yet"
         say(f"node {form.node} ({node.identity.node}) of {cluster} listens at port {node.port}")
+        tree = TreeTelling(node.topology, form.data)
         write_status(told(node), form.data)
+        tree.tell()
         if form.web is not None:
-            from tailrace.observe.logs import LogLook
-            from tailrace.observe.nodes import TreeLook
-
-            log, tree = LogLook(os.path.join(form.data, "log")), TreeLook(node.topology)
-            look = partial(_look_at_node, form.node, form.data, log, tree)
-            serving.enter_context(_page(form.web, form.tls, look, form.data, say))
+            serving.enter_context(_page(form.web, form.tls, look_into(form.data, form.node), form.data, say))
         while True:
-            write_status(told(node), spec.form.data)
+            write_status(told(node), form.data)
+            tree.tell()
             if shutdown.asked.wait(_STATUS_S):
                 break
-    say(f"node {spec.form.node} has ended")
+    say(f"node {form.node} has ended")
 
 
 def run_replica(spec: ReplicaSpec, log_format: LogFormat = LogFormat.TEXT) -> None:
     """Keep a copy of a log until it is stopped."""
     from tailrace.node.status import write_status
+    from tailrace.observe.looking import look_into
     from tailrace.pipeline.shutdown import Shutdown
     from tailrace.topology.replicanode import ReplicaNode
 
@@ -79,17 +76,14 @@ def run_replica(spec: ReplicaSpec, log_format: LogFormat = LogFormat.TEXT) -> No
         say(f"replica {form.node} listens at port {node.port}")
         write_status(node.status(), form.data)
         if form.web is not None:
-            from tailrace.observe.logs import LogLook
-
-            look = partial(_look_at_replica, form.node, form.data, LogLook(os.path.join(form.data, "log")))
-            serving.enter_context(_page(form.web, form.tls, look, form.data, say))
+            serving.enter_context(_page(form.web, form.tls, look_into(form.data, form.node), form.data, say))
         while True:
-            write_status(node.status(), spec.form.data)
+            write_status(node.status(), form.data)
             if node.replica.failure is not None:
                 raise node.replica.failure
             if shutdown.asked.wait(_STATUS_S):
                 break
-    say(f"replica {spec.form.node} has ended")
+    say(f"replica {form.node} has ended")
 
 
 @contextmanager
@@ -108,20 +102,6 @@ def _page(web: WebForm, tls: TlsForm | None, look: Look, data: str, say: Callabl
     ) as server:
         say(f"the status page is at {server.url}; its token is the one of the file")
         yield
-
-
-def _look_at_node(name: str, data: str, log: LogLook, tree: TreeLook) -> Overview:
-    from tailrace.node.status import read_status
-    from tailrace.observe.nodes import overview_of_node
-
-    return overview_of_node(name, log, read_status(data), tree.read())
-
-
-def _look_at_replica(name: str, data: str, log: LogLook) -> Overview:
-    from tailrace.node.status import read_status
-    from tailrace.observe.nodes import overview_of_replica
-
-    return overview_of_replica(name, log, read_status(data))
 
 
 def _say(text: str) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tailrace.errors import TailraceError
     from tailrace.sync.form import SyncForm
     from tailrace.sync.round import Progress
-    from tailrace.sync.store import SyncStatus, SyncStore
 
 SyncArgument = Annotated[
     str, typer.Argument(metavar="FILE.yml", help="A file with the key `sync`.", show_default=False)
@@ -34,6 +33,7 @@ app.add_typer(syncquarantine.app, name="quarantine")
 @app.command()
 def install(file: SyncArgument, as_json: JsonOption = False) -> None:
     """Make in the database what sync needs: tables beside yours, triggers, receive views. Your rows stay."""
+    from tailrace.observe.syncs import not_declared
     from tailrace.sync.database import open_database
     from tailrace.sync.load import load_sync
     from tailrace.sync.store import SyncStore
@@ -43,13 +43,14 @@ def install(file: SyncArgument, as_json: JsonOption = False) -> None:
         store = SyncStore.install(database, form.declared)
         tables = [shape.entity.table for shape in store.by_batch()]
         place, node = database.place, str(store.node_id)
-        left = _not_declared(store)
+        left = store.not_declared()
     if as_json:
         print(json.dumps({"database": place, "node": node, "tables": tables, "not_declared": left}))
     else:
         print(f"{place} is node {node}; synced are: {', '.join(tables)}")
         for table in left:
-            print(_about_not_declared(file, table))
+            wrong = not_declared(file, table)
+            print(f"{wrong.what}: {wrong.cure}")
 
 
 @app.command()
@@ -92,17 +93,10 @@ def uninstall(
 @app.command()
 def status(file: SyncArgument, as_json: JsonOption = False) -> None:
     """Show what is synced, what waits for which node, when each was heard of, and what is in quarantine."""
-    from tailrace.cli.show import printable
-    from tailrace.sync.load import load_sync
-    from tailrace.sync.opening import opened
+    from tailrace.cli.overview import print_overview
+    from tailrace.observe.looking import look_at_sync
 
-    with opened(load_sync(file)) as store:
-        found, place, left = store.status(), store.database.place, _not_declared(store)
-    if as_json:
-        print(json.dumps({"database": place, **_told(found), "not_declared": left}))
-        return
-    for line in (*_lines(place, found), *(f"  {_about_not_declared(file, table)}" for table in left)):
-        print(printable(line))
+    print_overview(look_at_sync(file)(), as_json=as_json)
 
 
 @app.command()
@@ -179,20 +173,8 @@ def _print_done(done: Mapping[str, Progress | TailraceError], *, as_json: bool) 
             from tailrace.cli.syncprogress import shown_progress
 
             print(printable(f"{name}: {shown_progress(each)}"))
-
-
-def _not_declared(store: SyncStore) -> list[str]:
-    """Tables whose changes are noted though the file does not name them."""
-    from tailrace.sync import install as installing
-
-    database = store.database
-    found = database.read(lambda link: installing.installed(link, database.dialect))
-    return [table for table_id, (table, *_) in found.items() if table_id not in store.shapes]
-
-
-def _about_not_declared(file: str, table: str) -> str:
-    what = f"{table} is installed too, and not in this file, so its changes only pile up"
-    return f"{what}: tailrace sync uninstall {file} --table {table}"
+            for warning in each.warnings:
+                print(printable(f"{name}: {warning}"), file=sys.stderr)
 
 
 def _what_is_lost(form: SyncForm, database: Any) -> str:
@@ -211,31 +193,3 @@ def _what_is_lost(form: SyncForm, database: Any) -> str:
         f"Of {rows} rows it is forgotten which of {len(found.nodes)} nodes has which version; {pending} that wait"
         f" for nodes, {found.changes} changes not looked at and {kept} rows in quarantine are lost."
     )
-
-
-def _told(found: SyncStatus) -> dict[str, Any]:
-    return {
-        "node": str(found.node),
-        "changes": found.changes,
-        "nodes": {str(node): seen_ms for node, seen_ms in found.nodes.items()},
-        "entities": [
-            {**asdict(entity), "pending": {str(node): count for node, count in entity.pending.items()}}
-            for entity in found.entities
-        ],
-        "quarantine": found.quarantine,
-    }
-
-
-def _lines(place: str, found: SyncStatus) -> list[str]:
-    from tailrace.cli.syncnode import shown_age
-
-    lines = [f"{place} is node {found.node}"]
-    if found.changes:
-        lines.append(f"  {found.changes} changes are not looked at yet")
-    for entity in found.entities:
-        gone = f", {entity.tombstones} deleted" if entity.tombstones else ""
-        lines.append(f"  {entity.table} ({entity.table_id}): {entity.rows} rows{gone}")
-        lines += [f"    {count} wait for node {node}" for node, count in entity.pending.items() if count]
-    lines += [f"  node {node}: {shown_age(seen_ms)}" for node, seen_ms in found.nodes.items()]
-    lines += [f"  in quarantine: {count} {kind}" for kind, count in found.quarantine.items()]
-    return lines

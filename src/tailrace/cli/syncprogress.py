@@ -61,6 +61,7 @@ class Shown:
         line = f"{status.name}: {status.state}"
         if status.state == "offline" and status.last_error is not None:
             line += f": {status.last_error}"
+        line = "\n  ".join((line, *status.total.warnings))
         with self._lock:
             is_news = self._last.get(status.name) != line
             self._last[status.name] = line
@@ -90,6 +91,7 @@ def shown_progress(progress: Progress) -> str:
     """What was exchanged, for people."""
     more = f", {progress.refused:,} refused" if progress.refused else ""
     more += f", {progress.older:,} older than what was there" if progress.older else ""
+    more += f", {progress.left:,} left where they are" if progress.left else ""
     return f"{progress.fetched:,} rows fetched, {progress.sent:,} sent{more}"
 
 

@@ -11,6 +11,9 @@ import typer
 from tailrace.cli.options import JsonOption, YesOption, confirm
 from tailrace.cli.syncnode import FileArgument
 
+NodeOption = Annotated[
+    int | None, typer.Option("--node", help="Only what is there because of this node.", min=1, show_default=False)
+]
 app = typer.Typer(help="Look at rows that were not taken, and at edits that lost.", no_args_is_help=True)
 
 
@@ -19,6 +22,7 @@ def list_(
     file: FileArgument,
     *,
     limit: Annotated[int, typer.Option(help="So many, the newest first.", min=1)] = 100,
+    node: NodeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List them with the reason: refused here, rejected by another node, lost against another edit, waiting."""
@@ -28,10 +32,18 @@ def list_(
     from tailrace.sync.opening import opened
 
     with opened(load_sync(file)) as store:
-        found = store.quarantined(limit)
+        found = store.quarantined(limit, node)
         tables = {table_id: shape.entity.table for table_id, shape in store.shapes.items()}
     if as_json:
-        told = [{**asdict(each), "node": str(each.node), "table": tables.get(each.table_id)} for each in found]
+        told = [
+            {
+                **asdict(each),
+                "node": str(each.node),
+                "sender": str(each.sender),
+                "table": tables.get(each.table_id),
+            }
+            for each in found
+        ]
         print(json.dumps({"quarantine": told}))
         return
     for each in found:
@@ -67,16 +79,30 @@ def retry(
 @app.command()
 def release(
     file: FileArgument,
-    numbers: Annotated[list[int], typer.Argument(metavar="ID…", help="As `list` shows them.", show_default=False)],
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="[ID…]", help="As `list` shows them.", show_default=False)
+    ] = None,
+    *,
+    node: NodeOption = None,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take rows out of quarantine that somebody has dealt with. They cannot be had back."""
+    """Take rows out of quarantine that somebody has dealt with, or all that one node has sent, except those that wait
+    for others. They cannot be had back."""
     from tailrace.errors import TailraceError
     from tailrace.sync.load import load_sync
     from tailrace.sync.opening import opened
 
+    if (node is None) == (not numbers):
+        what = "either numbers of rows or --node say what is released"
+        raise TailraceError("input.invalid", what, hint=f"tailrace sync quarantine list {file}")
     with opened(load_sync(file)) as store:
+        if node is not None:
+            confirm(f"Throw away all rows of node {node} of the quarantine in {store.database.place}?", yes=yes)
+            count = store.release_all(node)
+            print(json.dumps({"released": count}) if as_json else f"released: {count} rows of node {node}")
+            return
+        numbers = numbers or []
         confirm(f"Throw away {len(numbers)} rows of the quarantine in {store.database.place}?", yes=yes)
         missing = [number for number in numbers if not store.release(number)]
     if missing:

@@ -22,11 +22,15 @@ NAME: Final = "status.json"
 
 
 def write_status(status: dict[str, Any], directory: str) -> None:
-    """Say how a node is doing. Nobody depends on it, so it need not survive a power cut."""
-    path = os.path.join(directory, NAME)
+    """Say how a node is doing."""
+    leave(status, os.path.join(directory, NAME))
+
+
+def leave(told: object, path: str) -> None:
+    """Say something in a file, all of it at once. Nobody depends on it, so it need not survive a power cut."""
     draft = f"{path}.new"
     with open(draft, "w", encoding="utf-8") as stream:
-        json.dump(status, stream)
+        json.dump(told, stream)
     os.replace(draft, path)
 
 

@@ -85,6 +85,7 @@ def _samples(overview: Overview) -> Iterator[tuple[Name, Sample]]:
     if overview.log is not None:
         yield LOG, Sample(overview.at_s, overview.log.next_offset, None)
     for part in overview.parts:
-        if part.position is not None or part.lag is not None:
+        position = part.moved if part.position is None else part.position
+        if position is not None or part.lag is not None:
             lag = None if part.lag is None else part.lag.messages
-            yield (part.kind, part.name), Sample(overview.at_s, part.position, lag)
+            yield (part.kind, part.name), Sample(overview.at_s, position, lag)

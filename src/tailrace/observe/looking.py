@@ -1,4 +1,4 @@
-"""Looking at what a file declares, from outside: a pipeline, a node or a replica, whether it runs or not."""
+"""Looking at what a file declares, from outside: a pipeline, a node, a replica or sync, whether it runs or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,54 @@ Look = Callable[[], Overview]
 
 def look_at(path: str) -> Look:
     """How to look, again and again. Raises what is wrong with the file."""
-    return _look_at_node(path) if _is_node(path) else _look_at_pipeline(path)
+    said = _keys(path)
+    if "pipeline" in said:
+        return _look_at_pipeline(path)
+    if "node" in said:
+        return look_at_node(path)
+    return look_at_sync(path) if "sync" in said else _look_at_pipeline(path)
+
+
+def look_at_node(path: str) -> Look:
+    """The same, of a file that is one of a node or a replica."""
+    from tailrace.topology.load import load_any
+
+    form = load_any(path).form
+    return look_into(form.data, form.node)
+
+
+def look_into(data: str, name: str | None = None) -> Look:
+    """How to look at the node or replica that keeps what it has in a directory."""
+    from tailrace.node.status import read_status
+    from tailrace.observe.logs import LogLook
+    from tailrace.observe.nodes import overview_of_node, overview_of_replica
+    from tailrace.observe.trees import TreeLook
+
+    log, tree = LogLook(os.path.join(data, "log")), TreeLook(data)
+
+    def look() -> Overview:
+        told = read_status(data)
+        if told.get("kind") == "replica":
+            return overview_of_replica(name or told["name"], log, told)
+        known = tree.read() if told["is_running"] else ()
+        return overview_of_node(name or os.path.basename(os.path.abspath(data)), log, told, known)
+
+    return look
+
+
+def look_at_sync(path: str) -> Look:
+    """How to look at the database whose tables a file syncs."""
+    from tailrace.observe.syncs import overview_of_sync
+    from tailrace.sync.load import load_sync
+    from tailrace.sync.opening import opened
+
+    form = load_sync(path)
+
+    def look() -> Overview:
+        with opened(form) as store:
+            return overview_of_sync(path, store)
+
+    return look
 
 
 def _look_at_pipeline(path: str) -> Look:
@@ -24,28 +71,10 @@ def _look_at_pipeline(path: str) -> Look:
     return look_at_pipeline(load(path))
 
 
-def _look_at_node(path: str) -> Look:
-    from tailrace.node.status import read_status
-    from tailrace.observe.logs import LogLook
-    from tailrace.observe.nodes import overview_of_node, overview_of_replica
-    from tailrace.topology.load import load_any
-
-    form = load_any(path).form
-    log = LogLook(os.path.join(form.data, "log"))
-
-    def look() -> Overview:
-        told = read_status(form.data)
-        if told.get("kind") == "replica":
-            return overview_of_replica(form.node, log, told)
-        return overview_of_node(form.node, log, told)
-
-    return look
-
-
-def _is_node(path: str) -> bool:
+def _keys(path: str) -> set[object]:
     try:
         with open(path, encoding="utf-8") as stream:
             said = yaml.safe_load(stream)
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return False  # whoever reads it as a pipeline says what is wrong with it
-    return isinstance(said, dict) and "node" in said and "pipeline" not in said
+        return set()  # whoever reads it as a pipeline says what is wrong with it
+    return set(said) if isinstance(said, dict) else set()

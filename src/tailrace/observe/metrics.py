@@ -73,7 +73,7 @@ class OverviewCollector(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         overview = self._overview
-        yield _one("tailrace_up", "Whether it runs.", float(overview.is_running))
+        yield _one("tailrace_up", "Whether it runs.", float(overview.is_running is True))
         about = GaugeMetricFamily("tailrace_info", "What it is, and its name.", labels=["what", "name"])
         about.add_metric([overview.what, overview.name], 1)
         yield about

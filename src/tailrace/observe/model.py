@@ -6,13 +6,15 @@ Command line, page, JSON API and metrics all show this, in these words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.errors import TailraceError
-from tailrace.log import lag as log_lag
-from tailrace.units import show_seconds
+from tailrace.units import show_bytes, show_seconds
+
+if TYPE_CHECKING:
+    from tailrace.log.lag import Lag as LogLag
 
 
 class Kind(StrEnum):
@@ -32,11 +34,17 @@ class Kind(StrEnum):
     """What one client sends to one site."""
     RECEIVED = "received"
     """What comes from one site for one client."""
+    SNAPSHOT = "snapshot"
+    """All data of one client, which somebody has to supply for some sites."""
     SYNC = "sync"
     """A node with which tables are synced."""
+    TABLE = "table"
+    """A table that is synced."""
 
 
-_UNSEEN = frozenset({Kind.STORE, Kind.QUEUE, Kind.RECEIVED})
+_UNSEEN = frozenset({Kind.STORE, Kind.QUEUE, Kind.RECEIVED, Kind.SNAPSHOT, Kind.TABLE})
+Figures = Mapping[str, str | int | float | bool | None]
+"""What else there is to know, by what it is called; a name that ends with `bytes` has bytes."""
 
 
 class Health(StrEnum):
@@ -61,7 +69,7 @@ class Lag:
     """The age of the oldest of them."""
 
     @classmethod
-    def of(cls, found: log_lag.Lag) -> Lag:
+    def of(cls, found: LogLag) -> Lag:
         return cls(found.messages, found.bytes, found.seconds)
 
 
@@ -79,7 +87,8 @@ class Wrong:
         if error is None:
             return None
         told = error if isinstance(error, TailraceError) else TailraceError.decode(error)
-        return cls(told.code, told.what, told.hint, age_s)
+        where = f" ({told.place})" if told.place else ""
+        return cls(told.code, f"{told.what}{where}", told.hint, age_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +126,21 @@ class Part:
     lag: Lag | None = None
     """None: nobody knows."""
     rate: float | None = None
-    """Messages a second, of the last samples; None before there are two."""
+    """Messages or rows a second, of the last samples; None before there are two."""
     seen_s_ago: float | None = None
     """The age of the last proof of life; None: there never was one, or nobody keeps it."""
     wrong: Wrong | None = None
     stuck: Stuck | None = None
     steps: tuple[str, ...] = ()
     """The functions that messages go through on their way to it."""
-    more: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
-    """What else there is to know, by what it is called."""
+    more: Figures = field(default_factory=dict)
+    moved: int | None = None
+    """How many rows it has moved since it began to run, where it has no position."""
+
+    @property
+    def extra(self) -> str:
+        """What else there is to know, in words."""
+        return _in_words(self.more)
 
     @property
     def seen(self) -> str:
@@ -147,7 +162,17 @@ class NamespacePart:
     phase: str | None = None
     """How far its copy is, where a pipeline copies it."""
     rows: int | None = None
+    """About how many its copy has; None when the source did not say."""
     rows_copied: int | None = None
+    pieces: int | None = None
+    pieces_copied: int | None = None
+
+    @property
+    def copied(self) -> str:
+        """How much of it is copied, in words."""
+        if self.rows_copied is None:
+            return ""
+        return f"{self.rows_copied:,}" + ("" if self.rows is None else f" of about {self.rows:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +210,11 @@ class Overview:
 
     name: str
     what: str
-    """`pipeline`, `node` or `replica`."""
+    """`pipeline`, `node`, `replica` or `sync`."""
     at_s: float
     """Seconds since 1970."""
-    is_running: bool
+    is_running: bool | None
+    """None: nobody knows."""
     runs_as: str = ""
     told_s_ago: float | None = None
     """The age of what a node has said of itself; None where all was seen just now."""
@@ -198,11 +224,25 @@ class Overview:
     tree: tuple[TreeNode, ...] = ()
     wrong: tuple[Wrong, ...] = ()
     """What concerns all of it."""
+    more: Figures = field(default_factory=dict)
+
+    def encode(self) -> dict[str, Any]:
+        """For programs."""
+        return {**asdict(self), "health": self.health}
+
+    def only(self, *kinds: Kind) -> Overview:
+        """The same of parts of some kinds alone."""
+        return replace(self, parts=tuple(self.of(*kinds)), namespaces=(), tree=())
+
+    @property
+    def extra(self) -> str:
+        """What else there is to know, in words."""
+        return _in_words(self.more)
 
     @property
     def runs(self) -> str:
         """Whether it runs, in words."""
-        if self.is_running:
+        if self.is_running is not False:
             return self.runs_as
         heard = "" if self.told_s_ago is None else f", heard of {show_seconds(self.told_s_ago)} ago"
         return f"does not run{heard}"
@@ -223,3 +263,11 @@ class Overview:
         if worst is Health.WAITING and Health.GOOD in found:
             return Health.GOOD
         return worst
+
+
+def _in_words(more: Figures) -> str:
+    told = {name: value for name, value in more.items() if value}
+    return ", ".join(
+        f"{name} {show_bytes(value) if name.endswith('bytes') and isinstance(value, int) else value}"
+        for name, value in told.items()
+    )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tailrace.message import Micros, moment
 from tailrace.observe.logs import LogLook, consumers_of, log_part, namespaces_of
-from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode, Wrong
+from tailrace.observe.model import Figures, Health, Kind, Lag, Overview, Part, TreeNode, Wrong
+from tailrace.observe.syncs import sync_parts
 from tailrace.relay.applier import State as SourceState
 from tailrace.relay.holds import anonymous_name
 from tailrace.relay.subscription import PREFIX, consumer_name
-from tailrace.topology.answers import Row
-from tailrace.topology.drawing import Told
 from tailrace.units import show_seconds
 
 if TYPE_CHECKING:
@@ -21,51 +21,51 @@ if TYPE_CHECKING:
 
 _GOOD_SOURCE = {SourceState.FOLLOW, SourceState.SYNC}
 _BAD_SOURCE = {SourceState.STOPPED}
-_SYNC = {"waiting": Health.GOOD, "syncing": Health.GOOD}
-_SYNC_FIGURES = {"rounds": "rounds", "rows fetched": "fetched", "rows sent": "sent", "rows refused": "refused"}
+_SLOW_CURE = "see that it runs and reaches this one; the log is kept for it until it is let go of"
 _QUEUE_TROUBLED = 3
 """So many failures in a row are more than a passing cut."""
+_SAME_S = 5.0
+"""A source that has heard of its own within this time is as good as the top."""
+_COPIES_MAX = 20
+"""So many of those who copy a replica are named."""
 SILENT_S = 10.0
 """A node says about every second how it is; one that runs and has not for so long hangs."""
-TREE_S = 5.0
-"""So often a topology is looked at: it may have thousands of nodes, which are heard of every few seconds."""
-
-
-class TreeLook:
-    """A topology that is looked at again and again."""
-
-    def __init__(self, ask: Callable[[], Sequence[Row]]) -> None:
-        self._ask = ask
-        self._asked_s = -TREE_S
-        self._found: tuple[TreeNode, ...] = ()
-
-    def read(self) -> tuple[TreeNode, ...]:
-        """The same tuple for a while."""
-        if time.monotonic() - self._asked_s >= TREE_S:
-            self._found = tuple(tree_of(self._ask()))
-            self._asked_s = time.monotonic()
-        return self._found
 
 
 def overview_of_node(name: str, log_look: LogLook, told: Mapping[str, Any], tree: Sequence[TreeNode] = ()) -> Overview:
     """`told` is what the node last said (node/status.py), with whether it runs and how old that is."""
     log = log_look.stat()
     positions = {} if log is None else {consumer.name: consumer.position for consumer in log.consumers}
-    parts = [*_sources(told), *_peers(told, positions), *_slow(told), *_store(told), *_queues(told), *_syncs(told)]
+    parts = [
+        *_sources(told),
+        *_peers(told, positions),
+        *_slow(told),
+        *_store(told),
+        *_queues(told),
+        *sync_parts(told.get("sync")),
+    ]
+    leads = "itself" if told["leader"] == told["node"] else told["leader"]
+    clock = ", ".join(f"{origin}: {lsn}" for origin, lsn in told["vclock"].items())
+    more = {
+        "leader": leads,
+        "term": told["term"] if leads else None,
+        "anonymous": told["is_anonymous"],
+        "clock": f"{{{clock}}}",
+    }
     wrong = tuple(filter(None, map(Wrong.of, (told["queues"] or {}).get("outbox_errors", ()))))
     peers = {name for name in positions if name.startswith(PREFIX)}
     as_what = f"node {told['node']} of cluster {told['cluster'] or 'none yet'}"
-    return _overview(name, "node", as_what, told, parts, log, wrong=wrong, without=peers, tree=tuple(tree))
+    return _overview(name, "node", as_what, told, parts, log, wrong=wrong, without=peers, tree=tuple(tree), more=more)
 
 
 def overview_of_replica(name: str, log_look: LogLook, told: Mapping[str, Any]) -> Overview:
     """The same for a replica, which copies a log."""
     store = told["store"]
-    parts = [_replica(told), *_slow(told), *(() if store is None else (_kept_store(store),))]
+    parts = [_replica(told), *_slow(told), *(() if store is None else (_kept_store(store, told["next_offset"]),))]
     wrong = tuple(Wrong("topology.alarm", str(text)) for text in told["alarms"] or ())
-    return _overview(
-        name, "replica", f"replica of {told['source'] or 'nobody yet'}", told, parts, log_look.stat(), wrong=wrong
-    )
+    as_what = f"replica of {told['source'] or 'nobody yet'}"
+    more = {"generation": told["generation"]}
+    return _overview(name, "replica", as_what, told, parts, log_look.stat(), wrong=wrong, more=more)
 
 
 def _overview(
@@ -77,6 +77,7 @@ def _overview(
     log: LogStat | None,
     *,
     wrong: tuple[Wrong, ...],
+    more: Figures,
     without: Collection[str] = (),
     tree: tuple[TreeNode, ...] = (),
 ) -> Overview:
@@ -99,25 +100,8 @@ def _overview(
         parts=(*(aged if is_running else map(_away, aged)), *consumers),
         tree=tree,
         wrong=wrong,
+        more=more,
     )
-
-
-def tree_of(rows: Sequence[Row]) -> Iterator[TreeNode]:
-    """The nodes of a topology, those at the top first."""
-    told = Told(rows)
-    known = {row.site for row in rows}
-    for row in sorted(rows, key=lambda row: (row.tier is None, row.tier or 0, row.site)):
-        health = Health.BAD if row.is_orphan else Health.WAITING if row.is_stopped else Health.GOOD
-        yield TreeNode(
-            str(row.site),
-            str(row.source) if row.source in known else None,
-            row.site.database,
-            row.tier,
-            "source" if row.is_source else str(row.state),
-            health,
-            told.of(row),
-            row.age_s,
-        )
 
 
 def _aged(part: Part, age_s: float) -> Part:
@@ -149,6 +133,7 @@ def _sources(told: Mapping[str, Any]) -> Iterator[Part]:
             lag=lag,
             seen_s_ago=each["age_s"],
             wrong=Wrong.of(each["error"]),
+            more={"age of the last when it came": None if each["lag_s"] is None else f"{each['lag_s']:.3f} s"},
         )
 
 
@@ -175,7 +160,8 @@ def _peers(told: Mapping[str, Any], positions: Mapping[str, int]) -> Iterator[Pa
 def _slow(told: Mapping[str, Any]) -> Iterator[Part]:
     """Those that copy from here and are not heard of."""
     for name, age_s in told["slow"].items():
-        yield Part(Kind.REPLICA, name, "", "slow", Health.TROUBLED, seen_s_ago=age_s)
+        wrong = Wrong("topology.slow", f"the copy was not heard of for {show_seconds(age_s)}", _SLOW_CURE)
+        yield Part(Kind.REPLICA, name, "", "slow", Health.TROUBLED, seen_s_ago=age_s, wrong=wrong)
 
 
 def _store(told: Mapping[str, Any]) -> Iterator[Part]:
@@ -203,7 +189,7 @@ def _queues(told: Mapping[str, Any]) -> Iterator[Part]:
             each["position"],
             Lag(each["remaining_entries"], each["remaining_bytes"], each["lag_s"]),
             wrong=wrong,
-            more={"snapshot": each["snapshot"], "shed": each["shed"], "failures in a row": each["failures"]},
+            more=_session_figures(each),
         )
     for each in queues["received"]:
         staged = each["staged"]
@@ -212,32 +198,37 @@ def _queues(told: Mapping[str, Any]) -> Iterator[Part]:
             state = f"snapshot comes, {staged['messages']} messages so far"
         where = f"{each['client']} ← {each['source']}"
         yield Part(Kind.RECEIVED, where, each["queue"], state, Health.GOOD, each["position"])
+    yield from map(_snapshot, queues["requests"])
 
 
-def _syncs(told: Mapping[str, Any]) -> Iterator[Part]:
-    """The node's own part in sync, and the nodes with which tables are synced."""
-    sync = told.get("sync")
-    if sync is None:
-        return
-    if (own := Wrong.of(sync["error"])) is not None:
-        yield Part(Kind.SYNC, f"node {sync['node']}", sync["url"] or "", "its database is away", Health.BAD, wrong=own)
-    for each in sync["peers"]:
-        wrong = Wrong.of(each["last_error"])
-        health = Health.TROUBLED if wrong is not None else _SYNC.get(each["state"], Health.WAITING)
-        if each["clock_warning"] is not None and wrong is None:
-            wrong = Wrong("sync.clock", each["clock_warning"], "set the clocks of both nodes by NTP")
-            health = Health.TROUBLED
-        heard_ms = each["last_success_ms"]
-        yield Part(
-            Kind.SYNC,
-            each["name"],
-            each["url"],
-            each["state"],
-            health,
-            seen_s_ago=None if heard_ms is None else max(0.0, time.time() - heard_ms / 1000),
-            wrong=wrong,
-            more={name: each[key] for name, key in _SYNC_FIGURES.items()},
-        )
+def _session_figures(told: Mapping[str, Any]) -> Figures:
+    at_us = told["completed_us"]
+    return {
+        "snapshot": told["snapshot"],
+        "forced": told["is_forced"] and told["state"] == "snapshot",
+        "messages behind the snapshot": told["following_entries"],
+        "snapshot in place since": None if at_us is None else f"{moment(Micros(at_us)):%Y-%m-%d %H:%M:%SZ}",
+        "messages not sent because it was full": told["shed"],
+        "removed before": told["lost_before"],
+        "failures in a row": told["failures"],
+    }
+
+
+def _snapshot(told: Mapping[str, Any]) -> Part:
+    total = "" if told["total"] is None else f" of {told['total']}"
+    who = told["claimed_by"]
+    if told["is_done"]:
+        state, health = f"supplied, {told['supplied']}{total}", Health.GOOD
+    elif who is None:
+        state, health = "nobody supplies it now", Health.WAITING
+    else:
+        state, health = f"{who} supplies it, {told['supplied']}{total} so far", Health.GOOD
+    wrong = None
+    if told["error"]:
+        what = f"{told['failures']} attempts to supply it failed: {told['error']}"
+        wrong, health = Wrong("queue.snapshot", what, "mend the program that supplies it"), Health.TROUBLED
+    name = f"{told['client']} for {', '.join(told['sites'])}"
+    return Part(Kind.SNAPSHOT, name, f"request {told['request']}", state, health, wrong=wrong)
 
 
 def _replica(told: Mapping[str, Any]) -> Part:
@@ -256,12 +247,34 @@ def _replica(told: Mapping[str, Any]) -> Part:
         lag=behind,
         seen_s_ago=told["heard_s"],
         wrong=wrong,
-        more={"bytes copied": told["copied_bytes"], "bytes sent": told["sent_bytes"], "copies": len(told["copies"])},
+        more={
+            "copied bytes": told["copied_bytes"],
+            "sent bytes": told["sent_bytes"],
+            "thrown away bytes": told["thrown_bytes"],
+            "copied by": ", ".join(sorted(told["copies"])[:_COPIES_MAX]),
+            "copies": len(told["copies"]),
+            "top of all heard of": _top(told),
+        },
     )
 
 
-def _kept_store(store: Mapping[str, Any]) -> Part:
+def _top(told: Mapping[str, Any]) -> str | None:
+    """When the top of all was heard of, where the source has not heard of it for longer than that is usual."""
+    top_s = told["top_s"] or 0.0
+    return f"{show_seconds(top_s)} ago" if top_s > _SAME_S + (told["heard_s"] or 0.0) else None
+
+
+def _kept_store(store: Mapping[str, Any], received: int | None) -> Part:
     wrong = Wrong.of(store["error"])
     health = Health.BAD if wrong is not None else Health.GOOD
-    more = {"may apply": store["allowed"], "waits": store["wait_s"], "ignored tables": len(store["ignored"] or ())}
-    return Part(Kind.STORE, "store", "", "applies", health, position=store["applied"], wrong=wrong, more=more)
+    more = {
+        "late": f"{store['wait_s']:g} s" if store["wait_s"] else None,
+        "may apply before": store["allowed"],
+        "ignored": ", ".join(store["ignored"] or ()),
+        "coming back from the log": store["backfilled"],
+    }
+    applied = store["applied"]
+    if applied is None:
+        return Part(Kind.STORE, "store", "", "not filled yet", health, wrong=wrong, more=more)
+    lag = None if received is None else Lag(max(0, received - applied), None, None)
+    return Part(Kind.STORE, "store", "", "applies", health, applied - 1, lag, wrong=wrong, more=more)

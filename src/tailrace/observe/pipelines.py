@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ from tailrace.pipeline.status import PipelineStatus, WriterState, WriterStatus, 
 from tailrace.source.bookmark import CONSUMER as CAPTURE
 
 if TYPE_CHECKING:
+    from tailrace.gauge import Gauge
     from tailrace.log.stat import LogStat
-    from tailrace.observe.slots import SlotGauge
     from tailrace.pipeline.failures import Failure
     from tailrace.pipeline.spec import PipelineSpec
 
@@ -27,7 +28,7 @@ _HEALTH = {
 
 
 def overview_of_pipeline(
-    spec: PipelineSpec, slot: SlotGauge | None = None, log_look: LogLook | None = None
+    spec: PipelineSpec, slot: Gauge[int] | None = None, log_look: LogLook | None = None
 ) -> Overview:
     """Look at a pipeline's log; nothing is changed. Only the gauge asks the source, and nobody waits for it."""
     log = (log_look or LogLook(spec.log)).stat()
@@ -46,7 +47,7 @@ def overview_of_pipeline(
         runs_as="" if found.running is None else str(found.running),
         log=None if log is None else log_part(log),
         namespaces=() if log is None else tuple(_namespaces(found, log)),
-        parts=(_reader(found, at_s, seen_s_ago, None if slot is None else slot.read()), *writers, *others),
+        parts=(_reader(found, log, at_s, seen_s_ago, None if slot is None else slot.read()), *writers, *others),
         wrong=() if failure is None else (failure,),
     )
 
@@ -61,38 +62,35 @@ def look_at_pipeline(spec: PipelineSpec) -> Callable[[], Overview]:
 def _namespaces(found: PipelineStatus, log: LogStat) -> list[NamespacePart]:
     phases = {each.namespace: each for each in found.namespaces}
     known = {each.name: each for each in namespaces_of(log)}
-    for name in phases.keys() - known.keys():
-        known[name] = NamespacePart(name, 0, 0, -1)
-    return [
-        NamespacePart(
-            part.name,
-            part.messages,
-            part.bytes,
-            part.last,
-            phases[part.name].phase if part.name in phases else None,
-            phases[part.name].rows if part.name in phases else None,
-            phases[part.name].rows_copied if part.name in phases else None,
+    for name, told in phases.items():
+        known[name] = replace(
+            known.get(name, NamespacePart(name, 0, 0, -1)),
+            phase=told.phase,
+            rows=told.rows,
+            rows_copied=told.rows_copied,
+            pieces=told.pieces,
+            pieces_copied=told.pieces_copied,
         )
-        for part in sorted(known.values(), key=lambda part: part.name)
-    ]
+    return sorted(known.values(), key=lambda part: part.name)
 
 
-def _reader(found: PipelineStatus, at_s: float, seen_s_ago: float | None, slot_bytes: int | None) -> Part:
+def _reader(
+    found: PipelineStatus, log: LogStat | None, at_s: float, seen_s_ago: float | None, slot_bytes: int | None
+) -> Part:
     wrong = _wrong(found.reader.failure, at_s)
     health = Health.BAD if wrong is not None else Health.GOOD if found.running else Health.WAITING
-    copied = sum(each.pieces_done for each in found.namespaces)
     return Part(
         Kind.READER,
         found.reader.adaptor,
         found.reader.where,
         "failed" if wrong is not None else "running" if found.running else "not running",
         health,
-        position=None if found.log is None else found.log.next_offset - 1,
+        position=None if log is None else log.next_offset - 1,
         seen_s_ago=seen_s_ago,
         wrong=wrong,
         more={
             "tables": len(found.namespaces),
-            "pieces copied": copied,
+            "pieces copied": sum(each.pieces_copied for each in found.namespaces),
             "pieces": sum(each.pieces for each in found.namespaces),
             "slot bytes": slot_bytes,
         },

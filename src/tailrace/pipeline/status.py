@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -58,7 +56,7 @@ class NamespaceStatus:
     """About how many rows its copy has; None when the source did not say."""
     rows_copied: int
     pieces: int
-    pieces_done: int
+    pieces_copied: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,19 +93,6 @@ class WriterStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class LogStatus:
-    """The log between them."""
-
-    directory: str
-    oldest: int
-    next_offset: int
-    messages: int
-    bytes: int
-    held_bytes: Mapping[str, int]
-    """By consumer, how much of the log it keeps from being removed."""
-
-
-@dataclass(frozen=True, slots=True)
 class PipelineStatus:
     """A pipeline."""
 
@@ -116,8 +101,6 @@ class PipelineStatus:
     """The process that runs it."""
     failure: Failure | None
     """Why the last run did not begin."""
-    log: LogStatus | None
-    """None before the first run."""
     reader: ReaderStatus
     namespaces: tuple[NamespaceStatus, ...]
     writers: tuple[WriterStatus, ...]
@@ -137,7 +120,7 @@ def status_of(spec: PipelineSpec, found: LogStat | None) -> PipelineStatus:
     """How a pipeline is, given its log as it was at one moment; None: it has none yet."""
     if found is None:
         reader = ReaderStatus(spec.read.adaptor, spec.read.options.where(), None)
-        return PipelineStatus(spec.name, None, None, None, reader, (), tuple(_new(write) for write in spec.writes))
+        return PipelineStatus(spec.name, None, None, reader, (), tuple(_new(write) for write in spec.writes))
     failures = Failures(spec.log).read()
     tables = load_progress(LogReader(spec.log)).tables
     consumers = {consumer.name: consumer for consumer in found.consumers}
@@ -145,7 +128,6 @@ def status_of(spec: PipelineSpec, found: LogStat | None) -> PipelineStatus:
         spec.name,
         found.writer,
         failures.get(RUN),
-        _log(found),
         ReaderStatus(spec.read.adaptor, spec.read.options.where(), failures.get(READING)),
         tuple(_namespace(name, table) for name, table in sorted(tables.items())),
         tuple(
@@ -155,14 +137,6 @@ def status_of(spec: PipelineSpec, found: LogStat | None) -> PipelineStatus:
             for write in spec.writes
         ),
     )
-
-
-def _log(found: LogStat) -> LogStatus:
-    held: Counter[str] = Counter()
-    for segment in found.segments:
-        for name in segment.fate.held_by:
-            held[name] += segment.fate.bytes
-    return LogStatus(found.directory, found.oldest, found.next_offset, found.messages, found.bytes, dict(held))
 
 
 def _namespace(name: str, table: TableProgress) -> NamespaceStatus:

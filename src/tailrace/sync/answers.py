@@ -25,6 +25,7 @@ STATUS: Final[Mapping[str, int]] = {
     "sync.media_type": 415,
     "sync.busy": 503,
     "sync.unreachable": 503,
+    "sync.left": 507,
 }
 """By the code of an error; all others are faults of this side."""
 _FAILED: Final = 500
@@ -42,19 +43,20 @@ class Answer:
     content: bytes
     media_type: str = JSON
     is_packed: bool = False
+    status: int = 200
 
     @classmethod
-    def of(cls, request: Request, content: bytes, media_type: str = JSON) -> Answer:
+    def of(cls, request: Request, content: bytes, media_type: str = JSON, status: int = 200) -> Answer:
         packed = pack(content) if takes_gzip(request) else None
-        return cls(content, media_type) if packed is None else cls(packed, media_type, is_packed=True)
+        return cls(content if packed is None else packed, media_type, packed is not None, status)
 
     @classmethod
-    def json(cls, request: Request, value: Any) -> Answer:
-        return cls.of(request, orjson.dumps(value))
+    def json(cls, request: Request, value: Any, status: int = 200) -> Answer:
+        return cls.of(request, orjson.dumps(value), JSON, status)
 
     def response(self) -> Response:
         packed = {"Content-Encoding": "gzip"} if self.is_packed else {}
-        return Response(self.content, media_type=self.media_type, headers={**_HEADERS, **packed})
+        return Response(self.content, self.status, {**_HEADERS, **packed}, self.media_type)
 
 
 def nothing() -> Response:
@@ -64,14 +66,17 @@ def nothing() -> Response:
 
 def failure(error: TailraceError, status: int | None = None, more: Mapping[str, str] | None = None) -> Response:
     """An error, as JSON."""
-    told = {"error": {"code": error.code, "what": error.what, "hint": error.hint}}
     found = status or STATUS.get(error.code, _FAILED)
     headers = {**_HEADERS, **(more or {})}
     if found == 401:
         headers["WWW-Authenticate"] = 'door-node realm="tailrace"'
     if found == 503:
         headers["Retry-After"] = "1"
-    return Response(orjson.dumps(told), found, headers, JSON)
+    return Response(orjson.dumps(error_object(error)), found, headers, JSON)
+
+
+def error_object(error: TailraceError) -> dict[str, dict[str, str]]:
+    return {"error": {"code": error.code, "what": error.what, "hint": error.hint}}
 
 
 def takes_gzip(request: Request) -> bool:

@@ -28,6 +28,10 @@ _BY_INDEX: Final = "SELECT set_config('enable_hashjoin', 'off', true), set_confi
 _TRACKER: Final = (names.TRACKER_NODE, names.TRACKER_VERSION, names.TRACKER_VERSION_NODE, names.TRACKER_PROCESSED)
 
 
+class _NoRoom(Exception):
+    """Some row has to be left, and others not."""
+
+
 def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
     """Take rows of a node; None when they have to be taken one by one, and nothing was done."""
     link, shape = reception.link, reception.shape
@@ -40,8 +44,12 @@ def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
             return None
         with link.savepoint():
             return _Bulk(reception, _in_order(shape, batch)).received()
+    except _NoRoom:
+        pass
     except reception.refusals:
-        return None
+        pass
+    reception.room.forget()
+    return None
 
 
 def _is_simple(shape: Shape, batch: RowBatch) -> bool:
@@ -71,9 +79,7 @@ def _has_own_keys(shape: Shape, batch: RowBatch) -> bool:
 def _in_order(shape: Shape, batch: RowBatch) -> Columns:
     """The columns as they are here, and the stamp. Those that nobody knows here yet are left out."""
     stamp = range(len(batch.columns), len(batch.columns) + len(ROW_STAMP))
-    columns = batch.by_column.picked([*map(batch.columns.index, shape.column_names), *stamp])
-    columns_from_wire(shape, columns, shape.column_names)
-    return columns
+    return batch.by_column.picked([*map(batch.columns.index, shape.column_names), *stamp])
 
 
 def _has_other_triggers(link: Link, shape: Shape) -> bool:
@@ -110,8 +116,10 @@ class _Bulk:
         receipt, losing = Receipt(), list[quarantine.Lost]()
         if self._link.rows(f"SELECT 1 FROM {self._shape.stamp} LIMIT 1"):
             receipt, losing = self._judged()
+        if quarantine.without_room(self._reception, losing):
+            raise _NoRoom
         self._write()
-        quarantine.keep_lost(self._link, self._shape, losing)
+        quarantine.keep_lost(self._reception, losing)
         take_turn(self._link, self._shape)
         others = [row[0] for row in self._link.rows(f"SELECT nodeId FROM {self._shape.own_table(names.NODES)}")]
         self._note()
@@ -122,7 +130,9 @@ class _Bulk:
 
     def _fill(self) -> None:
         shape, columns = self._shape, (*self._columns, *_STAMP)
-        values = self._rows.values[: len(columns)]
+        bound = self._rows.picked(range(len(columns)))
+        columns_from_wire(shape, bound, shape.column_names)
+        values = bound.values
         if not self._is_postgres:
             listed = ", ".join(columns)
             self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({listed}, wins DEFAULT 1)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
@@ -70,6 +70,15 @@ class Acks(Sequence[Ack]):
         keys, versions, nodes = zip(*(tracker for tracker, _ in acks), strict=True)
         refused = {place: why for place, (_, why) in enumerate(acks) if why is not None}
         return cls(list(zip(*keys, strict=True)), versions, nodes, refused)
+
+    def without(self, places: Collection[int]) -> Acks:
+        """All but some."""
+        if not places:
+            return self
+        kept = [place for place in range(len(self)) if place not in places]
+        refused = {new: self.refused[place] for new, place in enumerate(kept) if place in self.refused}
+        keys = [[column[place] for place in kept] for column in self.keys]
+        return Acks(keys, [self.versions[place] for place in kept], [self.nodes[place] for place in kept], refused)
 
     def __len__(self) -> int:
         return len(self.versions)
@@ -154,3 +163,10 @@ class Receipt:
     """The receive view did not want them; they are in quarantine."""
     older: list[Tracker] = field(default_factory=list)
     """A newer version was here already."""
+    left: list[Ack] = field(default_factory=list)
+    """They cannot be taken, and there is no room in quarantine: their sender keeps them, and sends them again."""
+
+    def extend(self, other: Receipt) -> None:
+        self.refused.extend(other.refused)
+        self.older.extend(other.older)
+        self.left.extend(other.left)

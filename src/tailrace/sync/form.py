@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from tailrace.adaptor.options import FilePath, Options, Seconds
+from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
 from tailrace.relay.address import is_loopback
 from tailrace.sync.address import PeerAddress, checked_listen, checked_origin, checked_url
 from tailrace.sync.auth import SECRET_CHARACTERS_MIN, Accept
@@ -27,6 +27,7 @@ from tailrace.sync.entity import (
     VersionKind,
     check_entities,
 )
+from tailrace.sync.room import BYTES_MAX, ROWS_MAX, RoomLimit
 
 
 class SqliteForm(Options):
@@ -98,6 +99,19 @@ class ClockForm(Options):
     @property
     def rule(self) -> ClockRule:
         return ClockRule(self.policy, self.warn_after)
+
+
+class QuarantineForm(Options):
+    """How much is kept of what one node sends and cannot be taken. What is beyond it stays with its sender."""
+
+    rows_max: Annotated[int, Field(gt=0)] = ROWS_MAX
+    """Rows, at most, because of one node."""
+    bytes_max: Bytes = BYTES_MAX
+    """What they take together, at most."""
+
+    @property
+    def limit(self) -> RoomLimit:
+        return RoomLimit(self.rows_max, self.bytes_max)
 
 
 PEER_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$"
@@ -261,6 +275,8 @@ class SyncForm(Options):
     """How connections to it are encrypted."""
     clock: ClockForm = ClockForm()
     """What happens when another node's clock shows another time."""
+    quarantine: QuarantineForm = QuarantineForm()
+    """How much is kept of what cannot be taken."""
     peers: tuple[PeerForm, ...] = ()
     """The nodes that this one calls."""
 

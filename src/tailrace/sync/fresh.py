@@ -18,6 +18,7 @@ from tailrace.sync.names import CHANGED_KEY, quoted
 from tailrace.sync.shape import Shape
 from tailrace.sync.trackers import current, table_join
 from tailrace.sync.valuelist import run_with_values
+from tailrace.sync.values import columns_from_wire
 
 
 class _NotAll(Exception):
@@ -27,6 +28,8 @@ class _NotAll(Exception):
 def receive(reception: Reception, rows: Columns) -> Receipt | None:
     """Take rows; None when some may be here already, and nothing was done."""
     shape = reception.shape
+    rows = rows.picked(range(len(rows.values)))
+    columns_from_wire(shape, rows, shape.column_names)
     places = [shape.column_names.index(name) for name in shape.key]
     first, last = (tuple(rows.values[place][end] for place in places) for end in (0, -1))
     between = (*first, *last)

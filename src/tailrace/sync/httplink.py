@@ -9,7 +9,7 @@ import gzip
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -97,8 +97,9 @@ class HttpLink:
         kind: str = JSON,
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
+        also: Collection[int] = (),
     ) -> Answer:
-        """One request. Whatever the answer is if it is none of success is raised."""
+        """One request. Whatever the answer is if it is none of success is raised, except for the statuses named."""
         sent = {**self._headers, "accept": accept, **(headers or {})}
         if body is not None:
             sent["content-type"] = kind
@@ -113,7 +114,7 @@ class HttpLink:
             ) as response,
         ):
             answer = Answer(_media_type(response), self._body(response))
-        if not response.is_success:
+        if not response.is_success and response.status_code not in also:
             raise self._refusal(response, answer)
         return answer
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -29,6 +30,8 @@ class Greeting:
     key_node: int | None
     """The number that it has kept free for keys that this node makes."""
     formats: frozenset[str]
+    tables: Mapping[int, str] | None = None
+    """The tables that it syncs; None when it does not say."""
 
 
 class HttpPeer:
@@ -54,6 +57,10 @@ class HttpPeer:
     @property
     def node_id(self) -> int:
         return self.greeting.node_id
+
+    @property
+    def tables(self) -> Mapping[int, str] | None:
+        return self.greeting.tables
 
     def pending_tables(self) -> tuple[list[int], list[int]]:
         said = self._json(self.link.ask("GET", "/replication/pending"))
@@ -86,7 +93,8 @@ class HttpPeer:
         kind = arrowform.MEDIA_TYPE if self._has_arrow else JSON
         body = arrowform.as_arrow(batch) if self._has_arrow else orjson.dumps(wire.rows(batch, self.node_id))
         path = "/replication/receive"
-        answer = self.link.ask("PUT", path, parameters={"tableId": table_id}, body=body, kind=kind)
+        also = (HTTPStatus.INSUFFICIENT_STORAGE,)  # a receipt comes with it, which says for what
+        answer = self.link.ask("PUT", path, parameters={"tableId": table_id}, body=body, kind=kind, also=also)
         return self._read(lambda: wire.read_receipt(self._json(answer)))
 
     def _wire(self, table_id: int) -> Wire:
@@ -124,12 +132,14 @@ def _greeting(link: HttpLink, answer: Answer) -> Greeting:
         said = orjson.loads(answer.body)
         node, time_ms, key_node = said["nodeId"], said["time"], said.get("keyNode")
         formats = frozenset(map(str, said.get("formats", [JSON])))
-    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+        told = said.get("tables")
+        tables = None if told is None else {int(number): str(each["table"]) for number, each in told.items()}
+    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError, ValueError):
         raise link.bad_answer("did not say who it is") from None
     is_key_node = key_node is None or (type(key_node) is int and 0 <= key_node <= KEY_NODE_MAX)
     if type(node) is not int or type(time_ms) is not int or not is_key_node:
         raise link.bad_answer("said something about itself that cannot be")
-    return Greeting(node, time_ms, key_node, formats)
+    return Greeting(node, time_ms, key_node, formats, tables)
 
 
 def _page(table_id: int, after: Key | None, limit: int) -> dict[str, str | int]:

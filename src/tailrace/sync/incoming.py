@@ -10,6 +10,7 @@ from tailrace.errors import TailraceError
 from tailrace.sync.database import Link
 from tailrace.sync.exchange import ROW_STAMP, TIME_MAX, Key, RowBatch, Tracker, VersionId
 from tailrace.sync.names import equal, quoted
+from tailrace.sync.room import Room
 from tailrace.sync.shape import Column, Kind, Shape
 from tailrace.sync.values import from_wire, to_wire
 
@@ -77,6 +78,8 @@ class Reception:
     """Whether that was only because of rows that are not here yet, or still are."""
     is_watched: bool
     """Whether a change of these rows may concern others."""
+    room: Room
+    """For what is not taken."""
 
 
 def incoming(shape: Shape, sender: int, batch: RowBatch) -> list[Incoming]:

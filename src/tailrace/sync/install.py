@@ -16,9 +16,17 @@ from tailrace.sync.names import Dialect, mark, quoted
 from tailrace.sync.shape import Shape, shape_of
 from tailrace.sync.trackers import take_turn
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of the tables of sync's own."""
-_UPGRADES: Final = {1: ("ALTER TABLE DoorNode ADD COLUMN calledAs TEXT",)}
+_UPGRADES: Final = {
+    1: ("ALTER TABLE DoorNode ADD COLUMN calledAs TEXT",),
+    2: (
+        "ALTER TABLE DoorQuarantine ADD COLUMN qSender bigint NOT NULL DEFAULT 0",
+        "ALTER TABLE DoorQuarantine ADD COLUMN qBytes bigint NOT NULL DEFAULT 0",
+        """UPDATE DoorQuarantine SET qSender = qNode,
+            qBytes = length(qKey) + length(qVersion) + length(qReason) + coalesce(length(qRow), 0)""",
+    ),
+}
 """By format: what makes the next one of it."""
 NODE_ID_MAX: Final = (1 << 63) - 1
 KEY_NODE_MAX: Final = (1 << 20) - 1
@@ -33,10 +41,12 @@ def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Sh
     if not has_table(link, dialect, names.ENTITIES):
         _check_free(link, dialect, names.OWN_TABLES)
     schema = _schema(link, dialect)
-    tables = sqliteddl.TABLES if dialect is Dialect.SQLITE else postgresddl.TABLES
-    for text in tables:
+    ddl = sqliteddl if dialect is Dialect.SQLITE else postgresddl
+    for text in ddl.TABLES:
         link.run(text.replace("{schema}", quoted(schema)))
     _be_somebody(link, dialect)
+    for text in ddl.INDEXES:
+        link.run(text.replace("{schema}", quoted(schema)))
     return [_install_one(link, entity, dialect) for entity in entities]
 
 

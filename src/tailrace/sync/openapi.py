@@ -17,6 +17,15 @@ _LONG: Final[Part] = {
     "description": "a whole number of 64 bits, as text if the request has `door-longs: string`",
     "oneOf": [{"type": "integer"}, {"type": "string", "pattern": "^-?[0-9]{1,19}$"}],
 }
+_REFUSED: Final[Part] = {
+    "type": "array",
+    "items": {
+        "allOf": [
+            {"$ref": "#/components/schemas/Tracker"},
+            {"type": "object", "required": ["reason"], "properties": {"reason": {"type": "string"}}},
+        ]
+    },
+}
 _SCHEMAS: Final[Part] = {
     "Long": _LONG,
     "KeyPart": {
@@ -67,16 +76,9 @@ _SCHEMAS: Final[Part] = {
         "type": "object",
         "required": ["refused", "older"],
         "properties": {
-            "refused": {
-                "type": "array",
-                "items": {
-                    "allOf": [
-                        {"$ref": "#/components/schemas/Tracker"},
-                        {"type": "object", "required": ["reason"], "properties": {"reason": {"type": "string"}}},
-                    ]
-                },
-            },
+            "refused": _REFUSED,
             "older": {"type": "array", "items": {"$ref": "#/components/schemas/Tracker"}},
+            "left": {"description": "rows that the caller keeps, and sends again", **_REFUSED},
         },
     },
     "Node": {
@@ -131,6 +133,16 @@ _ERRORS: Final = {
 }
 _TABLE_ERRORS: Final = {"404": "no such table"}
 _BODY_ERRORS: Final = {"408": "the body took too long", "413": "the body is too large", "415": "of an unknown type"}
+_NO_ROOM: Final[Part] = {
+    "507": {
+        "description": "some rows can neither be taken nor kept in quarantine: a receipt, with `left`, and an error",
+        "content": {
+            JSON: {
+                "schema": {"allOf": [{"$ref": "#/components/schemas/Receipt"}, {"$ref": "#/components/schemas/Error"}]}
+            }
+        },
+    }
+}
 _TABLE: Final[Part] = {
     "name": "tableId",
     "in": "query",
@@ -206,6 +218,7 @@ def _paths() -> Part:
                 _one("Receipt"),
                 [_TABLE, _LONGS],
                 body={**_list("Row"), MEDIA_TYPE: {"schema": {"type": "string", "contentMediaType": MEDIA_TYPE}}},
+                more=_NO_ROOM,
             )
         },
         "subscribe": {
@@ -223,7 +236,9 @@ def _paths() -> Part:
     }
 
 
-def _operation(summary: str, content: Part | None, parameters: list[Part], *, body: Part | None = None) -> Part:
+def _operation(
+    summary: str, content: Part | None, parameters: list[Part], *, body: Part | None = None, more: Part | None = None
+) -> Part:
     errors = {
         **_ERRORS,
         **(_TABLE_ERRORS if _TABLE in parameters else {}),
@@ -239,6 +254,7 @@ def _operation(summary: str, content: Part | None, parameters: list[Part], *, bo
         "responses": {
             **done,
             **{status: {"description": what, "content": error} for status, what in sorted(errors.items())},
+            **(more or {}),
         },
     }
     return found if body is None else {**found, "requestBody": {"required": True, "content": body}}

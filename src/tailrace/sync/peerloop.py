@@ -66,6 +66,8 @@ class PeerStatus:
             "sent": self.total.sent,
             "refused": self.total.refused,
             "older": self.total.older,
+            "left": self.total.left,
+            "warnings": list(self.total.warnings),
             "last_success_ms": self.last_success_ms,
             "last_error": None if self.last_error is None else self.last_error.encode(),
             "clock_ahead_ms": self.clock_ahead_ms,
@@ -176,6 +178,12 @@ class PeerLoop:
 
 
 def _sum(one: Progress, other: Progress) -> Progress:
+    """What was done in several rounds; what the last one has left is all that is left, and was counted before."""
     return Progress(
-        one.fetched + other.fetched, one.sent + other.sent, one.refused + other.refused, one.older + other.older
+        one.fetched + other.fetched,
+        one.sent + other.sent,
+        one.refused + other.refused,
+        one.older + other.older,
+        other.left,
+        other.warnings,
     )

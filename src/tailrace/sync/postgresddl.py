@@ -38,12 +38,14 @@ TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS {schema}.doorquarantine(
         qid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, qkind text NOT NULL, qtableid integer NOT NULL,
         qkey text NOT NULL, qnode bigint NOT NULL, qversion text NOT NULL, qreason text NOT NULL, qrow text,
-        qat bigint NOT NULL, UNIQUE (qkind, qtableid, qkey, qnode, qversion))""",
+        qat bigint NOT NULL, qsender bigint NOT NULL DEFAULT 0, qbytes bigint NOT NULL DEFAULT 0,
+        UNIQUE (qkind, qtableid, qkey, qnode, qversion))""",
     """CREATE TABLE IF NOT EXISTS {schema}.doorentity(
         tableid integer PRIMARY KEY, tablename text NOT NULL, tracker text NOT NULL, stamp text NOT NULL,
         receiveview text NOT NULL, definition text NOT NULL, ignored text NOT NULL DEFAULT '[]')""",
     keysql.POSTGRES_FUNCTION,
 )
+INDEXES: Final = ("CREATE INDEX IF NOT EXISTS door_quarantine_sender ON {schema}.doorquarantine(qsender, qbytes)",)
 
 
 def now(shape: Shape) -> str:

@@ -11,15 +11,17 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import orjson
 
+from tailrace.sync import names
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import Acks, Key
 from tailrace.sync.incoming import Here, Incoming, Reception
 from tailrace.sync.names import Dialect, equal, mark, quoted
+from tailrace.sync.room import Room
 from tailrace.sync.shape import Shape
 from tailrace.sync.values import from_wire, to_wire
 
@@ -62,6 +64,8 @@ class Quarantined:
     reason: str
     row: dict[str, Any] | None
     at_ms: int
+    sender: int
+    """Because of whom it is here, and takes room."""
 
 
 def unknown_edits(reception: Reception, rows: Sequence[Incoming], before: Mapping[Key, Here]) -> list[Lost]:
@@ -87,34 +91,57 @@ def unknown_edits(reception: Reception, rows: Sequence[Incoming], before: Mappin
     return found
 
 
-def keep_refused(link: Link, shape: Shape, sender: int, row: Incoming, why: str) -> None:
+def keep_refused(reception: Reception, row: Incoming, why: str) -> bool:
+    """A row that came is not wanted; whether there was room for it, as with the others."""
+    shape, sender = reception.shape, reception.sender
     told = None if row.is_deleted else dict(zip(shape.column_names, row.values, strict=True))
-    _keep(link, shape, Why.REFUSED, Lost(row.key, sender, str(row.version), told), why)
+    entry = _entry(shape, Why.REFUSED, Lost(row.key, sender, str(row.version), told), why, sender)
+    return _keep(reception.link, shape, entry, reception.room)
 
 
-def keep_waiting(link: Link, shape: Shape, sender: int, row: Incoming, told: Mapping[str, Any], why: str) -> None:
-    _keep(link, shape, Why.WAITING, Lost(row.key, sender, f"{row.time}-{row.node}", told), why)
+def keep_waiting(reception: Reception, row: Incoming, told: Mapping[str, Any], why: str) -> bool:
+    shape, sender = reception.shape, reception.sender
+    entry = _entry(shape, Why.WAITING, Lost(row.key, sender, f"{row.time}-{row.node}", told), why, sender)
+    return _keep(reception.link, shape, entry, reception.room)
 
 
-def keep_rejected(link: Link, shape: Shape, node: int, acks: Acks) -> None:
-    """Rows of this node that another one does not want."""
+def keep_rejected(link: Link, shape: Shape, node: int, acks: Acks, room: Room) -> Acks:
+    """Rows of this node that another one does not want. Gives the acks that count: where there is no room it is as if
+    nothing had been said, and the row stays pending. Nobody can reject what is not meant for it."""
+    ignored = set()
     for place, why in acks.refused.items():
         key, version, _ = acks[place].tracker
-        _keep(link, shape, Why.REJECTED, Lost(key, node, str(version), _row(link, shape, key)), why)
+        if not _is_tracked(link, shape, node, key):
+            ignored.add(place)
+            continue
+        lost = Lost(key, node, str(version), _row(link, shape, key))
+        if not _keep(link, shape, _entry(shape, Why.REJECTED, lost, why, node), room):
+            ignored.add(place)
+    return acks.without(ignored)
 
 
-def keep_lost(link: Link, shape: Shape, edits: Sequence[Lost]) -> None:
+def without_room(reception: Reception, edits: Sequence[Lost]) -> set[Key]:
+    """Of edits that will lose the keys of those for which there is no room. For the others it is taken."""
+    link, shape, room = reception.link, reception.shape, reception.room
+    return {edit.key for edit in edits if not _has_room(link, shape, _lost_entry(reception, edit), room)}
+
+
+def keep_lost(reception: Reception, edits: Sequence[Lost]) -> None:
+    """Edits that lose, for which room was taken."""
     for edit in edits:
-        _keep(link, shape, Why.LOST, edit, "another node changed the row at the same time, and its change stays")
+        _insert(reception.link, reception.shape, _lost_entry(reception, edit))
 
 
-def listed(link: Link, dialect: Dialect, limit: int) -> list[Quarantined]:
-    """The newest first."""
-    query = f"""SELECT qId, qKind, qTableId, qKey, qNode, qVersion, qReason, qRow, qAt FROM DoorQuarantine
-        ORDER BY qId DESC LIMIT {mark(dialect, 1)}"""
+def listed(link: Link, dialect: Dialect, limit: int, sender: int | None) -> list[Quarantined]:
+    """The newest first; only what one node has sent, if that is said."""
+    whose = "" if sender is None else f"WHERE qSender = {sender:d}"
+    query = f"""SELECT qId, qKind, qTableId, qKey, qNode, qVersion, qReason, qRow, qAt, qSender FROM DoorQuarantine
+        {whose} ORDER BY qId DESC LIMIT {mark(dialect, 1)}"""
     return [
-        Quarantined(number, Why(kind), table, orjson.loads(key), node, version, reason, row and orjson.loads(row), at)
-        for number, kind, table, key, node, version, reason, row, at in link.rows(query, (limit,))
+        Quarantined(
+            number, Why(kind), table, orjson.loads(key), node, version, reason, row and orjson.loads(row), at, sender
+        )
+        for number, kind, table, key, node, version, reason, row, at, sender in link.rows(query, (limit,))
     ]
 
 
@@ -140,13 +167,65 @@ def send_again(link: Link, shape: Shape, number: int) -> bool:
     return opened == 1
 
 
-def _keep(link: Link, shape: Shape, why: Why, lost: Lost, reason: str) -> None:
-    marks = ", ".join(shape.mark(number) for number in range(1, 9))
-    row = None if lost.row is None else orjson.dumps(lost.row).decode()
-    values = (why, shape.table_id, orjson.dumps(lost.key).decode(), lost.node, lost.version, reason, row, _now_ms())
-    columns = "qKind, qTableId, qKey, qNode, qVersion, qReason, qRow, qAt"
-    into = f"INSERT INTO {shape.own_table('DoorQuarantine')}({columns}) VALUES ({marks})"
-    link.run(f"{into} ON CONFLICT DO NOTHING", values)
+class _Entry(NamedTuple):
+    """A line of the quarantine."""
+
+    kind: Why
+    table_id: int
+    key: str
+    node: int
+    version: str
+    reason: str
+    row: str | None
+    at_ms: int
+    sender: int
+    bytes: int
+
+
+_COLUMNS: Final = ("qKind", "qTableId", "qKey", "qNode", "qVersion", "qReason", "qRow", "qAt", "qSender", "qBytes")
+_SAME: Final = 5
+"""So many of them say whether it is the same."""
+
+
+def _entry(shape: Shape, why: Why, lost: Lost, reason: str, sender: int) -> _Entry:
+    key = orjson.dumps(lost.key)
+    row = None if lost.row is None else orjson.dumps(lost.row)
+    size = len(key) + len(lost.version) + len(reason.encode()) + len(row or b"")
+    told = None if row is None else row.decode()
+    return _Entry(why, shape.table_id, key.decode(), lost.node, lost.version, reason, told, _now_ms(), sender, size)
+
+
+def _lost_entry(reception: Reception, edit: Lost) -> _Entry:
+    why = "another node changed the row at the same time, and its change stays"
+    return _entry(reception.shape, Why.LOST, edit, why, reception.sender)
+
+
+def _keep(link: Link, shape: Shape, entry: _Entry, room: Room) -> bool:
+    """Whether it is there now."""
+    has_room = _has_room(link, shape, entry, room)
+    if has_room:
+        _insert(link, shape, entry)
+    return has_room
+
+
+def _has_room(link: Link, shape: Shape, entry: _Entry, room: Room) -> bool:
+    """Whether there is room; what is there already needs none."""
+    if room.take(link, shape, entry.sender, entry.bytes):
+        return True
+    same = equal(_COLUMNS[:_SAME], [shape.mark(number) for number in range(1, _SAME + 1)])
+    return bool(link.rows(f"SELECT 1 FROM {shape.own_table(names.QUARANTINE)} WHERE {same}", entry[:_SAME]))
+
+
+def _insert(link: Link, shape: Shape, entry: _Entry) -> None:
+    marks = ", ".join(shape.mark(number) for number in range(1, len(entry) + 1))
+    into = f"INSERT INTO {shape.own_table(names.QUARANTINE)}({', '.join(_COLUMNS)}) VALUES ({marks})"
+    link.run(f"{into} ON CONFLICT DO NOTHING", entry)
+
+
+def _is_tracked(link: Link, shape: Shape, node: int, key: Key) -> bool:
+    at_key = equal(shape.tracker_key, [shape.mark(number) for number in range(1, len(key) + 1)])
+    query = f"SELECT 1 FROM {shape.tracker} WHERE {at_key} AND {shape.own('trkrDestinationNode')} = {node:d}"
+    return bool(link.rows(query, from_wire(shape, [key], shape.key)[0]))
 
 
 def _has(link: Link, shape: Shape, edit: Incoming, version: Any, how: str, nodes: Collection[int]) -> bool:

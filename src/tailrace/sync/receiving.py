@@ -56,34 +56,50 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     readable = _unless_refused(reception, sound, refused, lambda some: before.update(_here(link, shape, some)))  # 1
     readable = completed(link, shape, readable, batch.columns)
     losing = quarantine.unknown_edits(reception, readable, before)
+    crowded = quarantine.without_room(reception, losing)
+    readable = [row for row in readable if row.key not in crowded]
     with _Receiving(link, shape, sender) as view:
         _put(reception, readable, refused, view.put)  # 2
     after = before if _is_told_by_stamps(shape) else _here(link, shape, readable)
     receipt, early = Receipt(), set[Key]()
     for row in rows:
+        if row.key in crowded:
+            receipt.left.append(_left(row, "another node changed the row at the same time"))
+            continue
         was, now = before.get(row.key), after.get(row.key)
         refusal = refused.get(row.key) or _why_not(shape, row, was, now)
-        if refusal is not None and refusal.is_about_others:
+        if refusal is not None and not _kept(reception, row, refusal):
+            receipt.left.append(_left(row, refusal.why))
+        elif refusal is not None and refusal.is_about_others:
             early.add(row.key)
-            waiting.keep(reception, row, refusal.why)
         elif refusal is not None:
             receipt.refused.append(Ack(row.tracker, refusal.why))
-            quarantine.keep_refused(link, shape, sender, row, refusal.why)
         elif _is_older(shape, row, was, now):
             receipt.older.append(row.tracker)
     gone = {ack.tracker.key for ack in receipt.refused} | early
-    quarantine.keep_lost(link, shape, [edit for edit in losing if edit.key not in gone])  # 3
-    _note_versions(reception, [(row, row.key in gone) for row in readable])  # 4
+    left = {ack.tracker.key for ack in receipt.left}
+    quarantine.keep_lost(reception, [edit for edit in losing if edit.key not in gone | left])  # 3
+    _note_versions(reception, [(row, row.key in gone) for row in readable if row.key not in left])  # 4
     return receipt
 
 
 def set_aside(reception: Reception, batch: RowBatch, why: str) -> Receipt:
     """Let rows wait which the database does not want at the end of a transaction."""
     rows = incoming(reception.shape, reception.sender, batch)
-    for row in rows:
-        waiting.keep(reception, row, why)
-    _note_versions(reception, [(row, True) for row in rows])
-    return Receipt()
+    receipt = Receipt(left=[_left(row, why) for row in rows if not waiting.keep(reception, row, why)])
+    left = {ack.tracker.key for ack in receipt.left}
+    _note_versions(reception, [(row, True) for row in rows if row.key not in left])
+    return receipt
+
+
+def _kept(reception: Reception, row: Incoming, refusal: Refusal) -> bool:
+    if refusal.is_about_others:
+        return waiting.keep(reception, row, refusal.why)
+    return quarantine.keep_refused(reception, row, refusal.why)
+
+
+def _left(row: Incoming, why: str) -> Ack:
+    return Ack(row.tracker, f"{why}; and there is no more room for rows of its sender in quarantine")
 
 
 def _is_older(shape: Shape, row: Incoming, before: Here | None, after: Here | None) -> bool:

@@ -3,14 +3,16 @@
 Tables of a lower batch come first, and no other begins before they are done in both directions. Where they have got
 something meanwhile it is their turn again, and rows that were asked for already are left. A round may be cut at any
 point: what was acknowledged stays so, and the next one goes on with what was not.
+
+A table that only one of the two has is left out, with a warning: nobody waits for it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, Protocol
 
@@ -26,6 +28,10 @@ class Peer(Protocol):
 
     @property
     def node_id(self) -> int: ...
+
+    @property
+    def tables(self) -> Mapping[int, str] | None:
+        """The tables that it syncs, by number; None when it does not say."""
 
     def pending_tables(self) -> tuple[list[int], list[int]]:
         """The tables of which it has something for us, and those of which it never had a row."""
@@ -51,6 +57,10 @@ class Progress:
     """Rows that we refused, or that were refused there."""
     older: int = 0
     """Rows for which the receiver had a newer version."""
+    left: int = 0
+    """Rows that the receiver can neither take nor keep; their sender keeps them, and sends them again."""
+    warnings: tuple[str, ...] = ()
+    """What is left, and why; for people."""
 
 
 _PASSES_MAX: Final = 10
@@ -77,9 +87,13 @@ def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> t
     store.process_changes()
     theirs, empty_there = peer.pending_tables()
     ours = store.pending_tables(peer.node_id)
-    waiting = [shape for shape in store.by_batch() if shape.table_id in theirs or shape.table_id in ours]
+    common = [shape for shape in store.by_batch() if peer.tables is None or shape.table_id in peer.tables]
+    progress = replace(progress, warnings=tuple(_left_out(store, peer, theirs, ours)))
+    left = _Left()
+    waiting = [shape for shape in common if shape.table_id in theirs or shape.table_id in ours]
     for shape in waiting:  # in the order of their batches: no other one begins before they are done
-        exchange = _Exchange(store, peer, shape, report)
+        lower = {each.table_id for each in common if each.entity.batch < shape.entity.batch}
+        exchange = _Exchange(store, peer, shape, lower, left, report)
         before = progress
         if shape.table_id in theirs:
             progress = exchange.fetch(progress)
@@ -95,6 +109,26 @@ def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> t
     return progress, True
 
 
+def _left_out(store: SyncStore, peer: Peer, theirs: Sequence[int], ours: Sequence[int]) -> Iterator[str]:
+    """Tables that have something for the other side, which does not have them."""
+    for table_id in ours:
+        if peer.tables is not None and table_id not in peer.tables:
+            name = store.shape(table_id).entity.table
+            yield f"table {name} ({table_id}) is not synced at the other node, so its rows wait here; declare it there"
+    for table_id in theirs:
+        if table_id not in store.shapes:
+            name = (peer.tables or {}).get(table_id, "")
+            yield f"table {name} ({table_id}) is not synced here, so its rows wait there; declare it here"
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Tables of which rows were left, for want of room; nobody waits until there is some."""
+
+    there: set[int] = field(default_factory=set)
+    here: set[int] = field(default_factory=set)
+
+
 @dataclass(frozen=True, slots=True)
 class _Page:
     """Rows that were asked for."""
@@ -107,13 +141,16 @@ class _Page:
 class _Exchange:
     """The exchange of one table. Of many rows, some are asked for, some are taken and some confirmed at one time."""
 
-    def __init__(self, store: SyncStore, peer: Peer, shape: Shape, report: Report) -> None:
+    def __init__(
+        self, store: SyncStore, peer: Peer, shape: Shape, lower: set[int], left: _Left, report: Report
+    ) -> None:
         self._store = store
         self._peer = peer
         self._shape = shape
         self._report = report
         self._table = shape.table_id
-        self._lower = {each.table_id for each in store.by_batch() if each.entity.batch < shape.entity.batch}
+        self._lower = lower
+        self._left = left
         self.stands_back = False
         """Whether rows were left because there was something in a lower batch by then."""
         self._size = PageSize(shape)
@@ -126,13 +163,15 @@ class _Exchange:
                 if known := store.already_received(table, trackers):
                     peer.mark_processed(table, [Ack(each) for each in known])
         pages = self._row_pages(
-            lambda after, limit: self._in_turn(peer.pending_rows(table, after, limit), lambda: peer.pending_tables()[0])
+            lambda after, limit: self._in_turn(
+                peer.pending_rows(table, after, limit), lambda: {*peer.pending_tables()[0]} - self._left.there
+            )
         )
         taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
         with closing(taken):
             for batch, receipt in taken:
                 peer.mark_processed(table, _acks(self._shape, batch, receipt))
-                progress = self._told(_counted(progress, receipt, fetched=len(batch)))
+                progress = self._told(_counted(progress, receipt, fetched=len(batch)), receipt, self._left.there)
         return progress
 
     def send(self, progress: Progress, *, is_empty: bool) -> Progress:
@@ -144,17 +183,18 @@ class _Exchange:
                     store.mark_processed(table, node, [Ack(each) for each in known])
         pages = self._row_pages(
             lambda after, limit: self._in_turn(
-                store.pending_rows(table, node, after, limit), lambda: store.pending_tables(node)
+                store.pending_rows(table, node, after, limit),
+                lambda: {*store.pending_tables(node)} - self._left.here,
             )
         )
         taken = self._taken(pages, lambda batch: peer.receive(table, batch))
         with closing(taken):
             for batch, receipt in taken:
                 store.mark_processed(table, node, _acks(self._shape, batch, receipt))
-                progress = self._told(_counted(progress, receipt, sent=len(batch)))
+                progress = self._told(_counted(progress, receipt, sent=len(batch)), receipt, self._left.here)
         return progress
 
-    def _in_turn(self, batch: RowBatch, pending: Callable[[], list[int]]) -> RowBatch:
+    def _in_turn(self, batch: RowBatch, pending: Callable[[], set[int]]) -> RowBatch:
         """Rows, unless a lower batch has something. That is asked after they were read: what they may depend on was
         committed with them or before them, so it is either here or pending."""
         if len(batch) and self._lower and not self._lower.isdisjoint(pending()):
@@ -204,28 +244,38 @@ class _Exchange:
         with closing(one_ahead(all_pages)) as asked, closing(one_ahead(taken(each) for each in asked)) as done:
             yield from done
 
-    def _told(self, progress: Progress) -> Progress:
+    def _told(self, progress: Progress, receipt: Receipt, left: set[int]) -> Progress:
+        if receipt.left:
+            reason = receipt.left[0].refused
+            whose = "the other node" if left is self._left.here else "this node"
+            told = f"rows of table {self._shape.entity.table} were left, since {whose} has no room for them: {reason}"
+            if self._table not in left:
+                progress = replace(progress, warnings=(*progress.warnings, told))
+            left.add(self._table)
         self._report(self._shape.entity.table, progress)
         return progress
 
 
 def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> Acks:
-    """For each row of a batch, what its sender is told."""
+    """For each row of a batch that was not left, what its sender is told."""
     values = batch.by_column.values
     keys = [values[batch.columns.index(name)] for name in shape.key]
-    refused: dict[int, str] = {}
-    if receipt.refused:
-        why = {ack.tracker.key: ack.refused for ack in receipt.refused}
-        told = enumerate(map(why.get, zip(*keys, strict=True)))
-        refused = {place: each for place, each in told if each is not None}
-    return Acks(keys, values[-1], values[-3], refused)
+    if not receipt.refused and not receipt.left:
+        return Acks(keys, values[-1], values[-3])
+    why = {ack.tracker.key: ack.refused for ack in receipt.refused}
+    left = {ack.tracker.key for ack in receipt.left}
+    places = {place: key for place, key in enumerate(zip(*keys, strict=True)) if key in why or key in left}
+    refused = {place: told for place, key in places.items() if (told := why.get(key)) is not None}
+    return Acks(keys, values[-1], values[-3], refused).without({place for place in places if places[place] in left})
 
 
 def _counted(progress: Progress, receipt: Receipt, *, fetched: int = 0, sent: int = 0) -> Progress:
+    left = len(receipt.left)
     return replace(
         progress,
-        fetched=progress.fetched + fetched,
-        sent=progress.sent + sent,
+        fetched=progress.fetched + (fetched and fetched - left),
+        sent=progress.sent + (sent and sent - left),
         refused=progress.refused + len(receipt.refused),
         older=progress.older + len(receipt.older),
+        left=progress.left + left,
     )

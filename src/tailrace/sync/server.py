@@ -24,7 +24,7 @@ from starlette.routing import Route
 from tailrace.errors import TailraceError
 from tailrace.serving.events import EventStream
 from tailrace.sync import arrowform
-from tailrace.sync.answers import Answer, failure, nothing, wants
+from tailrace.sync.answers import STATUS, Answer, error_object, failure, nothing, wants
 from tailrace.sync.asking import LONGS, longs_as_text, page_of, parameters, wire_of
 from tailrace.sync.auth import Accept, Caller, Gate, read_caller
 from tailrace.sync.bodies import JSON, Body, Room, read_json, received
@@ -228,12 +228,16 @@ class Service:
         def take(body: Body) -> Answer:
             receipt = Receipt()
             for batch in _batches(wire, body):
-                part = self._store.receive(wire.shape.table_id, caller.node, batch)
-                receipt.refused.extend(part.refused)
-                receipt.older.extend(part.older)
+                receipt.extend(self._store.receive(wire.shape.table_id, caller.node, batch))
             if receipt.older and wire.shape.entity.is_told_by_hooks:  # the caller will ask for what is newer
                 self._processing.catch_up()
-            return Answer.json(request, wire.receipt(receipt))
+            told = wire.receipt(receipt)
+            if not receipt.left:
+                return Answer.json(request, told)
+            what = f"{len(receipt.left)} rows were not taken, and there is no room for more of this node in quarantine"
+            hint = "somebody has to look into the quarantine of that node; until then keep them, and send them again"
+            error = TailraceError("sync.left", what, hint=hint)
+            return Answer.json(request, {**told, **error_object(error)}, STATUS[error.code])
 
         return (await self._with_body(request, (JSON, arrowform.MEDIA_TYPE), take)).response()
 

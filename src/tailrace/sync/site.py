@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
+from tailrace.gauge import Gauge
 from tailrace.sync.client import SyncNode
 from tailrace.sync.continuous import Continuous
 from tailrace.sync.form import SyncForm
@@ -14,6 +15,10 @@ from tailrace.sync.opening import opened
 from tailrace.sync.peerloop import PeerStatus
 from tailrace.sync.server import ServerOptions
 from tailrace.sync.serving import SyncServer, Tls
+
+STANDINGS_EVERY_S: Final = 5.0
+STANDINGS_MAX: Final = 200
+"""So many nodes are told of."""
 
 
 def _say_nothing(_status: PeerStatus) -> None:
@@ -42,6 +47,8 @@ class SyncSite:
         collect_seldom()
         with ExitStack() as opening:
             self._store = opening.enter_context(opened(form))
+            self._standings = Gauge(self._store.standings, STANDINGS_EVERY_S)
+            opening.callback(self._standings.close)
             if form.listen is not None:
                 enrol = None if form.enrol is None else form.enrol.get_secret_value()
                 tls = None if form.tls is None else Tls(form.tls.certificate, form.tls.key)
@@ -66,9 +73,11 @@ class SyncSite:
     def status(self) -> dict[str, Any]:
         """How it is doing, as plain JSON."""
         error = self._running.error
+        standings = self._standings.read()
         return {
             "node": str(self._store.node_id),
             "url": self.url,
             "error": None if error is None else error.encode(),
             "peers": [peer.told() for peer in self._running.status()],
+            "known": None if standings is None else [each.told() for each in standings[:STANDINGS_MAX]],
         }

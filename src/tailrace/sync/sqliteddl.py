@@ -35,6 +35,7 @@ TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS DoorQuarantine(
         qId INTEGER PRIMARY KEY AUTOINCREMENT, qKind TEXT NOT NULL, qTableId INTEGER NOT NULL, qKey TEXT NOT NULL,
         qNode INTEGER NOT NULL, qVersion TEXT NOT NULL, qReason TEXT NOT NULL, qRow TEXT, qAt INTEGER NOT NULL,
+        qSender INTEGER NOT NULL DEFAULT 0, qBytes INTEGER NOT NULL DEFAULT 0,
         UNIQUE (qKind, qTableId, qKey, qNode, qVersion))""",
     """CREATE TABLE IF NOT EXISTS DoorEntity(
         tableId INTEGER PRIMARY KEY, tableName TEXT NOT NULL, tracker TEXT NOT NULL, stamp TEXT NOT NULL,
@@ -43,6 +44,7 @@ TABLES: Final = (
         rcTableId INTEGER, rcKey, rcKey2, rcKey3, rcKey4, rcTime INTEGER, rcNode INTEGER)""",
     *keysql.SQLITE_TABLES,
 )
+INDEXES: Final = ("CREATE INDEX IF NOT EXISTS door_quarantine_sender ON DoorQuarantine(qSender, qBytes)",)
 
 
 def tables_of(shape: Shape) -> list[str]:

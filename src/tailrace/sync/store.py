@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
-from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, trackers, waiting
+from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, room, trackers, waiting
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
@@ -18,12 +20,13 @@ from tailrace.sync.incoming import Reception
 from tailrace.sync.names import mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
 from tailrace.sync.order import ordered
-from tailrace.sync.quarantine import Quarantined
+from tailrace.sync.quarantine import Quarantined, Why
 from tailrace.sync.retry import Retry
+from tailrace.sync.room import Held, Room, RoomLimit
 from tailrace.sync.shape import Shape
 from tailrace.sync.waiting import Waiting
 
-__all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "SyncStatus", "SyncStore"]
+__all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "Standing", "SyncStatus", "SyncStore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,24 @@ class EntityStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """How far another node is."""
+
+    node: int
+    name: str | None
+    """What it is called where it is called."""
+    calls_us: bool
+    seen_ms: int
+    """When it was last heard of, in milliseconds since 1970; 0: never."""
+    waiting: int
+    """Rows that it should get."""
+
+    def told(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {**asdict(self), "node": str(self.node)}
+
+
+@dataclass(frozen=True, slots=True)
 class SyncStatus:
     """How sync in a database is doing."""
 
@@ -49,14 +70,19 @@ class SyncStatus:
     """When each other node was last heard of, in milliseconds since 1970; 0: never."""
     entities: list[EntityStatus]
     quarantine: dict[str, int]
+    held: dict[int, Held]
+    """By node: what is in quarantine because of it."""
+    full: list[int]
+    """The nodes for which there is no more room in quarantine."""
 
 
 class SyncStore:
     """A database whose entities are synced. Any number of threads may use it."""
 
-    def __init__(self, database: Database, entities: Sequence[Entity]) -> None:
+    def __init__(self, database: Database, entities: Sequence[Entity], limit: RoomLimit | None = None) -> None:
         """Raises `sync.not_installed` when that was not done, or the entities were others then."""
         self.database = database
+        self._room = limit or RoomLimit()
         dialect = database.dialect
         found = database.read(lambda link: install.check_installed(link, entities, dialect))
         self.shapes: Mapping[int, Shape] = {shape.table_id: shape for shape in found}
@@ -71,10 +97,10 @@ class SyncStore:
         """Makes keys that no other node makes."""
 
     @classmethod
-    def install(cls, database: Database, entities: Sequence[Entity]) -> SyncStore:
+    def install(cls, database: Database, entities: Sequence[Entity], limit: RoomLimit | None = None) -> SyncStore:
         """Make what is missing in the database, then open it."""
         database.write(lambda link: install.install(link, entities, database.dialect))
-        return cls(database, entities)
+        return cls(database, entities, limit)
 
     def shape(self, table_id: int) -> Shape:
         found = self.shapes.get(table_id)
@@ -226,8 +252,7 @@ class SyncStore:
         told = Acks.of(acks)
 
         def note(link: Link) -> None:
-            trackers.mark(link, shape, node, told)
-            quarantine.keep_rejected(link, shape, node, told)
+            trackers.mark(link, shape, node, quarantine.keep_rejected(link, shape, node, told, Room(self._room)))
 
         self.database.write(note, must_last=bool(told.refused))  # it may be undone: then the row is offered again
 
@@ -262,15 +287,21 @@ class SyncStore:
         half = len(batch) // 2
         receipt = Receipt()
         for rows in batch.parted(half):
-            part = self.receive(table_id, sender, rows)
-            receipt.refused.extend(part.refused)
-            receipt.older.extend(part.older)
+            receipt.extend(self.receive(table_id, sender, rows))
         return receipt
 
-    def _reception(self, link: Link, table_id: int, sender: int) -> Reception:
+    def _reception(self, link: Link, table_id: int, sender: int, *, has_room: bool = False) -> Reception:
         database = self.database
-        shape, is_watched = self.shape(table_id), table_id in self._watched
-        return Reception(link, shape, sender, self.node_id, database.refusals, database.is_about_others, is_watched)
+        return Reception(
+            link,
+            self.shape(table_id),
+            sender,
+            self.node_id,
+            database.refusals,
+            database.is_about_others,
+            table_id in self._watched,
+            Room(None if has_room else self._room),
+        )
 
     def _take_waiting(self) -> tuple[int, int]:
         """Try rows again that wait for others; how many waited before, and how many do now."""
@@ -284,7 +315,7 @@ class SyncStore:
         def again(link: Link) -> None:
             waiting.remove(link, rows)
             for batch in rows.batches(self.shape(rows.table_id)):
-                receiving.receive(self._reception(link, rows.table_id, rows.sender), batch)
+                receiving.receive(self._reception(link, rows.table_id, rows.sender, has_room=True), batch)
 
         try:
             self.database.write(again)
@@ -298,13 +329,19 @@ class SyncStore:
 
     # For people.
 
-    def quarantined(self, limit: int = 1000) -> list[Quarantined]:
-        return self.database.read(lambda link: quarantine.listed(link, self.database.dialect, limit))
+    def quarantined(self, limit: int = 1000, sender: int | None = None) -> list[Quarantined]:
+        """The newest first; only what is there because of one node, if that is said."""
+        return self.database.read(lambda link: quarantine.listed(link, self.database.dialect, limit, sender))
 
     def release(self, number: int) -> bool:
         """Somebody has dealt with a row in quarantine."""
         query = f"DELETE FROM DoorQuarantine WHERE qId = {mark(self.database.dialect, 1)}"
         return self.database.write(lambda link: link.run(query, (number,)) == 1)
+
+    def release_all(self, sender: int) -> int:
+        """The same with all that is there because of a node, except what is tried again by itself; how many."""
+        what = f"qSender = {mark(self.database.dialect, 1)} AND qKind <> '{Why.WAITING}'"
+        return self.database.write(lambda link: link.run(f"DELETE FROM DoorQuarantine WHERE {what}", (sender,)))
 
     def send_again(self, number: int) -> bool:
         """Send a row once more that another node did not want; whether that is possible."""
@@ -325,27 +362,45 @@ class SyncStore:
             kinds = link.rows("SELECT qKind, count(*) FROM DoorQuarantine GROUP BY qKind")
             waiting = link.value("SELECT count(*) FROM ChangeLog")
             entities = [self._entity_status(link, shape) for shape in self.by_batch()]
-            return SyncStatus(self.node_id, waiting, dict(nodes), entities, dict(kinds))
+            held = room.held_by_sender(link)
+            full = [node for node, each in held.items() if self._room.is_reached(each)]
+            return SyncStatus(self.node_id, waiting, dict(nodes), entities, dict(kinds), held, full)
 
         return self.database.read(ask)
+
+    def standings(self) -> list[Standing]:
+        """All other nodes; those for whom most is waiting first."""
+
+        def ask(link: Link) -> list[Standing]:
+            waiting: Counter[int] = Counter()
+            for shape in self.shapes.values():
+                waiting.update(_pending(link, shape))
+            known = link.rows("SELECT nodeId, calledAs, rel, lastSeen FROM DoorNode ORDER BY nodeId")
+            return [
+                Standing(node, name, bool(rel & CALLS_US), seen_ms, waiting[node]) for node, name, rel, seen_ms in known
+            ]
+
+        return sorted(self.database.read(ask), key=lambda each: -each.waiting)
+
+    def not_declared(self) -> list[str]:
+        """Tables whose changes are noted though they are none of the entities."""
+        found = self.database.read(lambda link: install.installed(link, self.database.dialect))
+        return [table for table_id, (table, *_) in found.items() if table_id not in self.shapes]
 
     def close(self) -> None:
         self.database.close()
 
     def _entity_status(self, link: Link, shape: Shape) -> EntityStatus:
-        gone, node = shape.own("stDeleted"), shape.own("trkrDestinationNode")
+        gone = shape.own("stDeleted")
         truth = "true" if shape.schema else "1"
         counted = link.rows(f"SELECT {gone} = {truth}, count(*) FROM {shape.stamp} GROUP BY 1")
         rows = {bool(is_gone): count for is_gone, count in counted}
-        processed = shape.own("trkrProcessed")
-        is_open = f"NOT {processed}" if shape.schema else f"{processed} = 0"
-        pending = link.rows(f"SELECT {node}, count(*) FROM {shape.tracker} WHERE {is_open} GROUP BY {node}")
         return EntityStatus(
             shape.entity.table,
             shape.table_id,
             rows.get(False, 0),
             rows.get(True, 0),
-            dict(pending),
+            _pending(link, shape),
         )
 
     def _check_other(self, node: int) -> None:
@@ -362,3 +417,10 @@ class SyncStore:
         for shape in self.shapes.values():
             changes.welcome(link, shape, node, self.database.refusals)
         return True
+
+
+def _pending(link: Link, shape: Shape) -> dict[int, int]:
+    """By node: how many rows of an entity it should get."""
+    node, processed = shape.own("trkrDestinationNode"), shape.own("trkrProcessed")
+    is_open = f"NOT {processed}" if shape.schema else f"{processed} = 0"
+    return dict(link.rows(f"SELECT {node}, count(*) FROM {shape.tracker} WHERE {is_open} GROUP BY {node}"))

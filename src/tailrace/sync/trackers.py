@@ -91,6 +91,8 @@ def held(link: Link, shape: Shape, trackers: Sequence[Tracker]) -> list[Tracker]
 
 def mark(link: Link, shape: Shape, node: int, acks: Acks) -> None:
     """A node has these versions, or does not want them. Where another one is here by now, it should get that."""
+    if not acks:
+        return
     take_turn(link, shape)
     keys = Columns(acks.keys)
     columns_from_wire(shape, keys, shape.key)

@@ -46,14 +46,14 @@ class Waiting:
         return [RowBatch(columns, rows) for columns, rows in found.items()]
 
 
-def keep(reception: Reception, row: Incoming, why: str) -> None:
-    """Let a row wait."""
+def keep(reception: Reception, row: Incoming, why: str) -> bool:
+    """Let a row wait, if there is room for it."""
     shape = reception.shape
     told = dict(zip(shape.column_names, row.values, strict=True))
     if row.is_deleted:
         told = {name: told[name] for name in shape.key}
     told |= zip(ROW_STAMP, (row.time, row.node, row.is_deleted, row.version), strict=True)
-    quarantine.keep_waiting(reception.link, shape, reception.sender, row, told, why)
+    return quarantine.keep_waiting(reception, row, told, why)
 
 
 def found(link: Link, order: Sequence[int]) -> list[Waiting]:

@@ -77,7 +77,10 @@ class Wire:
 
     def receipt(self, receipt: Receipt) -> Json:
         refused = [{**self._tracker(ack.tracker), "reason": ack.refused} for ack in receipt.refused]
-        return {"refused": refused, "older": self.trackers(receipt.older)}
+        told: Json = {"refused": refused, "older": self.trackers(receipt.older)}
+        if receipt.left:
+            told["left"] = [{**self._tracker(ack.tracker), "reason": ack.refused} for ack in receipt.left]
+        return told
 
     def rows(self, batch: RowBatch, receiver: int) -> list[Json]:
         """Rows for a node."""
@@ -115,11 +118,14 @@ class Wire:
     def read_receipt(self, told: Any) -> Receipt:
         if type(told) is not dict:
             raise malformed("an answer is no object")
-        refused = [
-            Ack(self._read_tracker(each), self._read_reason(each.get("reason")) or "no reason was told")
-            for each in objects(told.get("refused", []))
-        ]
-        return Receipt(refused, self.read_trackers(told.get("older", [])))
+        refused, left = (
+            [
+                Ack(self._read_tracker(each), self._read_reason(each.get("reason")) or "no reason was told")
+                for each in objects(told.get(name, []))
+            ]
+            for name in ("refused", "left")
+        )
+        return Receipt(refused, self.read_trackers(told.get("older", [])), left)
 
     def read_key(self, text: str) -> Key:
         """Where to go on."""

@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
@@ -220,7 +220,7 @@ class _Shown:
 
     async def api_overview(self, _request: Request) -> Response:
         overview = await run_in_threadpool(self._panel.live.overview)
-        return _json({**asdict(overview), "health": overview.health})
+        return _json(overview.encode())
 
     async def api_log(self, request: Request) -> Response:
         found = await run_in_threadpool(browse, self._log(), Wanted.read(dict(request.query_params)))

@@ -113,7 +113,7 @@ class Live:
     @property
     def is_well(self) -> bool:
         """Whether the last look went well, and saw something that runs."""
-        return self._error is None and self._overview is not None and self._overview.is_running
+        return self._error is None and self._overview is not None and self._overview.is_running is True
 
     @property
     def is_stopping(self) -> bool:

@@ -33,7 +33,9 @@ _TITLES = {
     Kind.STORE: "Store",
     Kind.QUEUE: "Queues: what is sent",
     Kind.RECEIVED: "Queues: what comes",
+    Kind.SNAPSHOT: "Queues: snapshots that are asked for",
     Kind.SYNC: "Sync",
+    Kind.TABLE: "Synced tables",
     Kind.CONSUMER: "Other consumers of the log",
 }
 _HEADINGS = [
@@ -150,6 +152,7 @@ def _summary(overview: Overview) -> Markup:
         "div",
         tag("h1", f"{overview.what} {overview.name}"),
         tag("p", mark_of(overview.health), " ", overview.runs, " ", seen),
+        tag("p", tag("small", overview.extra)) if overview.extra else "",
         class_="summary",
     )
 
@@ -215,8 +218,7 @@ def _log(overview: Overview, history: History) -> Markup:
 def _cells(part: Part, lags: Markup, rates: Markup) -> Iterator[Child]:
     yield join(part.name, tag("br"), tag("small", part.where)) if part.where else part.name
     yield mark_of(part.health)
-    extra = ", ".join(f"{name} {value}" for name, value in part.more.items() if value)
-    yield join(part.state, tag("br"), tag("small", extra)) if extra else part.state
+    yield join(part.state, tag("br"), tag("small", part.extra)) if part.extra else part.state
     yield part.position
     lag = part.lag
     yield None if lag is None else lag.messages
@@ -280,11 +282,8 @@ def _branch(below: dict[str | None, list[TreeNode]], name: str | None, depth: in
 
 
 def _namespace(each: NamespacePart) -> Markup:
-    copied = ""
-    if each.rows_copied is not None:
-        copied = f"{each.rows_copied:,}" + ("" if each.rows is None else f" of about {each.rows:,}")
     name = tag("a", each.name, href=f"/log?namespace={_path(each.name)}")
-    return row([name, each.phase, copied, each.messages, show_bytes(each.bytes), each.last])
+    return row([name, each.phase, each.copied, each.messages, show_bytes(each.bytes), each.last])
 
 
 def _path(name: str) -> str:

@@ -1,0 +1,89 @@
+"""A topology as the status model has it: the node that serves its registry tells of it in a file, others read that."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Final
+
+from tailrace.errors import TailraceError
+from tailrace.node.status import leave
+from tailrace.observe.model import Health, TreeNode
+from tailrace.topology.answers import Row
+from tailrace.topology.drawing import Told
+
+NAME: Final = "topology.json"
+TREE_S: Final = 5.0
+"""So often a topology is told of: it may have thousands of nodes, which are heard of every few seconds."""
+_SHARE: Final = 100
+"""And not before it has rested so many times as long as telling took."""
+
+
+class TreeTelling:
+    """Tells of a topology, again and again."""
+
+    def __init__(self, ask: Callable[[], Sequence[Row]], directory: str) -> None:
+        self._ask = ask
+        self._path = os.path.join(directory, NAME)
+        self._next_s = 0.0
+
+    def tell(self) -> None:
+        """Say how it is, unless that was said a moment ago."""
+        began_s = time.monotonic()
+        if began_s < self._next_s:
+            return
+        with suppress(TailraceError):  # what was told before stays, and grows old
+            rows = self._ask()
+            if rows or os.path.exists(self._path):
+                leave([asdict(node) for node in tree_of(rows)], self._path)
+        self._next_s = time.monotonic() + max(TREE_S, _SHARE * (time.monotonic() - began_s))
+
+
+class TreeLook:
+    """What was told of a topology, looked at again and again."""
+
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, NAME)
+        self._told_ns = 0
+        self._found: tuple[TreeNode, ...] = ()
+
+    def read(self) -> tuple[TreeNode, ...]:
+        """The same tuple until there is news; empty when nothing was ever told."""
+        try:
+            with open(self._path, encoding="utf-8") as stream:
+                told_ns = os.fstat(stream.fileno()).st_mtime_ns
+                if told_ns != self._told_ns:
+                    age_s = max(0.0, time.time() - told_ns / 1e9)
+                    self._found = tuple(_read(each, age_s) for each in json.load(stream))
+                    self._told_ns = told_ns
+        except (FileNotFoundError, ValueError):  # the next one that is told mends it
+            self._found = ()
+        return self._found
+
+
+def tree_of(rows: Sequence[Row]) -> Iterator[TreeNode]:
+    """The nodes of a topology, those at the top first."""
+    told = Told(rows)
+    known = {row.site for row in rows}
+    for row in sorted(rows, key=lambda row: (row.tier is None, row.tier or 0, row.site)):
+        health = Health.BAD if row.is_orphan else Health.WAITING if row.is_stopped else Health.GOOD
+        yield TreeNode(
+            str(row.site),
+            str(row.source) if row.source in known else None,
+            row.site.database,
+            row.tier,
+            "source" if row.is_source else str(row.state),
+            health,
+            told.of(row),
+            row.age_s,
+        )
+
+
+def _read(said: dict[str, object], age_s: float) -> TreeNode:
+    node = TreeNode(**said)  # type: ignore[arg-type]
+    seen_s_ago = None if node.seen_s_ago is None else node.seen_s_ago + age_s
+    return replace(node, health=Health(node.health), seen_s_ago=seen_s_ago)
