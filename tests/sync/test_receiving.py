@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.sync.entity import Entity, Receive, Rule, RunOnChange, Sql
-from tailrace.sync.exchange import Receipt, RowBatch
+from tailrace.sync.exchange import Ack, Receipt, RowBatch, Tracker
 from tailrace.sync.store import CALLS_US, WE_CALL
 from tests.sync import todo
 from tests.sync.conftest import Places
@@ -420,3 +420,28 @@ def test_a_row_that_came_makes_others_go_back(places: Places, dialect: str) -> N
     sync(two, one)
     sync(two, one)
     assert other.ask("SELECT id FROM doc") == [(5,)]
+
+
+@pytest.mark.parametrize("keys", [(1, 2, 3), (3, 1, 2), (2, 2, 1)])
+def test_many_new_rows_are_taken_in_any_order(place: Place, keys: tuple[int, ...]) -> None:
+    store = todo.node(place)
+    store.meet(PEER, WE_CALL)
+    batch = RowBatch(COLUMNS, [row(key, 1000) for key in keys])
+    assert store.receive(todo.TABLE_ID, PEER, batch) == Receipt()
+    assert store.receive(todo.TABLE_ID, PEER, batch) == Receipt()
+    asked = [Tracker((key,), version, PEER) for key in sorted(set(keys)) for version in (999, 1000)]
+    assert [each.key[0] for each in store.already_received(todo.TABLE_ID, asked)] == sorted(set(keys))
+    assert store.pending_trackers(todo.TABLE_ID, PEER, None, 10) == []
+
+
+def test_of_a_page_that_is_confirmed_what_has_changed_since_stays_pending(place: Place) -> None:
+    store = todo.node(place)
+    store.meet(PEER, CALLS_US)
+    for key in range(1, 6):
+        todo.put(place, key, "x")
+    store.process_changes()
+    acks = [Ack(each) for each in store.pending_trackers(todo.TABLE_ID, PEER, None, 10)]
+    todo.put(place, 3, "y")
+    for _ in range(2):
+        store.mark_processed(todo.TABLE_ID, PEER, acks)
+        assert [each.key for each in store.pending_trackers(todo.TABLE_ID, PEER, None, 10)] == [(3,)]
