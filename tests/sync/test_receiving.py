@@ -108,7 +108,8 @@ def test_a_view_that_leaves_a_row_out_without_a_word_refuses_it(places: Places, 
     assert two.quarantined()[0].reason == "the receive view did not take it"
 
 
-def test_an_own_rule_for_conflicts(places: Places, dialect: str) -> None:
+@pytest.mark.parametrize("calls", ["the winner", "the loser"])
+def test_an_own_rule_for_conflicts(places: Places, dialect: str, calls: str) -> None:
     """The longer text stays, whatever the versions say."""
     place, other = places(dialect), places(dialect)
     longest = """INSERT INTO todo(id, changed, what) VALUES (NEW.id, NEW.changed, NEW.what)
@@ -119,8 +120,9 @@ def test_an_own_rule_for_conflicts(places: Places, dialect: str) -> None:
     todo.put(place, 1, "a longer text", changed=1000)
     todo.put(other, 1, "a text", changed=2000)
     for _ in range(3):
-        sync(two, one)
+        sync(*((one, two) if calls == "the winner" else (two, one)))
     assert todo.whats(place) == todo.whats(other) == {1: "a longer text"}
+    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
 
 
 HOSTILE: dict[str, Any] = {
