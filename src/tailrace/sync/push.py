@@ -1,8 +1,8 @@
 """Push: connected nodes are told at once of what there is for them.
 
 A thread looks into the ChangeLog about every 100 ms, says in the trackers who gets what, and tells the channels. A node
-is told of a table once, until it asks for something of it, or hears that there is nothing: then what comes afterwards is
-worth telling again. So nothing is missed, also if another process works off the ChangeLog.
+is told of a table once, until it asks for something of it, or hears that there is nothing: then what comes afterwards
+is worth telling again. So nothing is missed, also if another process works off the ChangeLog.
 """
 
 from __future__ import annotations
