@@ -223,8 +223,10 @@ def _received(shape: Shape) -> str:
         version = f"NEW.{shape.version}"
         taken = f"""CASE WHEN NEW.doortime IS NOT NULL OR {version} IS NULL THEN {taken}
             ELSE NOT EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_stamp} AND sttime >= {version}) END"""
+    gone = newer
     if shape.entity.receive.condition is not None:
-        taken = f"({taken}) AND ({shape.entity.receive.condition.of(shape.dialect)})"
+        condition = shape.entity.receive.condition.of(shape.dialect)
+        taken, gone = f"({taken}) AND ({condition})", f"({newer}) AND {shape.lets_go(condition)}"
     body = shape.entity.receive.body
     takes = shape.upsert() if body is None else body.of(shape.dialect).strip().removesuffix(";") + ";"
     keys, at_row = ", ".join(shape.stamp_key), equal(shape.table_key, new)
@@ -233,7 +235,7 @@ BEGIN
     IF NEW.doordeleted AND NEW.doortime IS NULL THEN
         DELETE FROM {shape.table} WHERE {at_row};
     ELSIF NEW.doordeleted THEN
-        IF ({newer}) THEN
+        IF ({gone}) THEN
             PERFORM 1 FROM {shape.table} WHERE {at_row} FOR UPDATE;
             INSERT INTO {shape.stamp} AS s ({keys}, sttime, stnode, stdeleted)
                 VALUES ({", ".join(new)}, NEW.doortime, NEW.doornode, true)

@@ -210,8 +210,10 @@ def _receiving(shape: Shape) -> dict[str, str]:
         version = f"NEW.{shape.version}"
         taken = f"""CASE WHEN NEW.doorTime IS NOT NULL OR {version} IS NULL THEN {taken}
             ELSE NOT EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_stamp} AND stTime >= {version}) END"""
+    gone = newer
     if shape.entity.receive.condition is not None:
-        taken = f"({taken}) AND ({shape.entity.receive.condition.of(shape.dialect)})"
+        condition = shape.entity.receive.condition.of(shape.dialect)
+        taken, gone = f"({taken}) AND ({condition})", f"({newer}) AND {shape.lets_go(condition)}"
     told = zip(_RECEIVED_KEY, new, strict=False)
     note = f"""UPDATE DoorReceiving SET rcTableId = {shape.table_id}, rcTime = NEW.doorTime, rcNode = NEW.doorNode,
         {", ".join(f"{name} = {value}" for name, value in told)};"""
@@ -221,7 +223,7 @@ def _receiving(shape: Shape) -> dict[str, str]:
     on = f"ON {shape.view} WHEN coalesce(NEW.doorDeleted, 0)"
     return {
         "receive": f"INSTEAD OF INSERT {on} = 0 AND ({taken}) BEGIN {note} {takes} END",
-        "receive_gone": f"""INSTEAD OF INSERT {on} = 1 AND NEW.doorTime IS NOT NULL AND ({newer}) BEGIN
+        "receive_gone": f"""INSTEAD OF INSERT {on} = 1 AND NEW.doorTime IS NOT NULL AND ({gone}) BEGIN
             UPDATE DoorReceiving SET rcTableId = NULL;
             UPDATE {shape.stamp} SET stTime = NEW.doorTime, stNode = NEW.doorNode, stDeleted = 1 WHERE {at_stamp};
             INSERT INTO {shape.stamp}({", ".join(shape.stamp_key)}, stTime, stNode, stDeleted)
