@@ -83,6 +83,16 @@ def backfill(shape: Shape) -> list[str]:
     return statements
 
 
+def catch_up(shape: Shape) -> list[str]:
+    """The same for rows that came past the triggers, of which other nodes have to hear, too."""
+    keys = ", ".join(f"e.{name}" for name in shape.table_key)
+    same = equal([f"s.{name}" for name in shape.stamp_key], [f"e.{name}" for name in shape.table_key])
+    tell = f"""INSERT INTO ChangeLog(chTableId, {", ".join(CHANGED_KEY[: len(shape.key)])}, chType)
+        SELECT {shape.table_id}, {keys}, 1 FROM {shape.table} AS e
+        WHERE NOT EXISTS (SELECT 1 FROM {shape.stamp} AS s WHERE {same})"""
+    return [tell, *backfill(shape)]
+
+
 def triggers_of(shape: Shape) -> dict[str, str]:
     """By name: the triggers on the table and on its receive view, and the view itself."""
     view = shape.entity.view_name
