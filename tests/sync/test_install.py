@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from tailrace.sync import install
 from tailrace.sync.entity import Entity, Receive, Rule, Sql, VersionKind
 from tailrace.sync.exchange import RowBatch
 from tailrace.sync.store import CALLS_US, WE_CALL, SyncStore
+from tests.log.material import eventually
 from tests.sync import todo
 from tests.sync.conftest import Places
 from tests.sync.direct import sync
-from tests.sync.places import Place
+from tests.sync.places import Place, PostgresPlace
 
 PEER = 4711
 OTHER_PEER = 4712
@@ -115,6 +117,58 @@ def test_what_somebody_removed_is_made_again(place: Place) -> None:
     place.run("DROP TRIGGER door_42_noticed ON todo" if place.is_postgres else "DROP TRIGGER door_42_ins")
     assert objects(place) != before
     place.install(todo.todo())
+    assert objects(place) == before
+
+
+def test_rows_that_came_past_the_triggers_are_told_after_installing_again(place: Place) -> None:
+    store = todo.node(place)
+    store.meet(PEER, WE_CALL)
+    todo.put(place, 1, "noticed")
+    assert keys(store) == [1]
+    place.run("DROP TRIGGER door_42_noticed ON todo" if place.is_postgres else "DROP TRIGGER door_42_ins")
+    place.run("INSERT INTO todo(id, what) VALUES (2, 'past the trigger')")
+    assert keys(place.install(todo.todo())) == [1, 2]
+
+
+def test_rows_that_came_while_triggers_were_disabled_are_told_after_installing_again(places: Places) -> None:
+    place = places("postgres")
+    store = todo.node(place)
+    store.meet(PEER, WE_CALL)
+    insert = "INSERT INTO todo(id, what, changed) VALUES (1, 'milk', NULL), (2, 'bread', 5)"
+    place.run("ALTER TABLE todo DISABLE TRIGGER USER", insert, "ALTER TABLE todo ENABLE TRIGGER USER")
+    assert keys(store) == []
+    assert keys(place.install(todo.todo())) == [1, 2]
+    assert place.ask("SELECT chId FROM ChangeLog") == []
+    place.install(todo.todo())
+    assert place.ask("SELECT chId FROM ChangeLog") == [], "they are known by now"
+
+
+def test_rows_of_transactions_that_were_open_while_it_was_installed(places: Places) -> None:
+    place = places("postgres")
+    assert isinstance(place, PostgresPlace)
+    place.run(todo.CREATE)
+    waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'todo'::regclass"
+    with ThreadPoolExecutor() as threads, place.connect() as writer:
+        with writer.transaction():
+            writer.execute("INSERT INTO todo(id, what) VALUES (1, 'not committed yet')")
+            installed = threads.submit(place.install, todo.todo())
+            eventually(lambda: bool(place.ask(waits)))
+        store = installed.result()
+    store.meet(PEER, WE_CALL)
+    assert keys(store) == [1]
+
+
+def test_a_transaction_that_does_not_end_is_told(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = places("postgres")
+    assert isinstance(place, PostgresPlace)
+    place.run(todo.CREATE)
+    before = objects(place)
+    monkeypatch.setattr(install, "_LOCK_MS", 50)
+    with place.connect() as writer, writer.transaction():
+        writer.execute("INSERT INTO todo(id, what) VALUES (1, 'not committed yet')")
+        with pytest.raises(TailraceError) as caught:
+            place.install(todo.todo())
+    assert caught.value.code == "sync.busy" and "todo" in caught.value.what
     assert objects(place) == before
 
 

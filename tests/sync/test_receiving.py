@@ -108,6 +108,48 @@ def test_a_view_that_leaves_a_row_out_without_a_word_refuses_it(places: Places, 
     assert two.quarantined()[0].reason == "the receive view did not take it"
 
 
+CONDITIONS = {
+    "nothing": Sql("1 = 0", "false"),
+    "by who sends": Sql("NEW.fromNodeId = 5"),
+    "by the row that is here": Sql("NEW.what <> 'milk'"),
+    "by the kind of change": Sql("coalesce(NEW.doorDeleted, 0) = 0", "NEW.doorDeleted IS NOT TRUE"),
+}
+
+
+@pytest.mark.parametrize("way", ["sent", "fetched"])
+@pytest.mark.parametrize("why", CONDITIONS)
+def test_a_condition_decides_about_deletions_too(place: Place, other: Place, why: str, way: str) -> None:
+    device, office = todo.node(place), todo.node(other, receive=Receive(condition=CONDITIONS[why]))
+    todo.put(other, 1, "milk")
+    todo.put(other, 2, "milk")
+    sync(device, office)
+    todo.remove(place, 1)
+    done = sync(device, office) if way == "sent" else sync(office, device)
+    assert done.refused == 1
+    assert todo.whats(other) == {1: "milk", 2: "milk"}
+    (refused,), (rejected,) = office.quarantined(), device.quarantined()
+    assert (refused.why, refused.key, refused.row) == ("refused", [1], None)
+    assert (rejected.why, rejected.key, rejected.node) == ("rejected", [1], office.node_id)
+    assert sync(device, office).refused == 0, "it is not sent again"
+    assert device.nodes_with_pending() == office.nodes_with_pending() == {}
+
+
+def test_a_condition_sees_the_row_that_would_be_deleted_and_not_what_its_sender_says(place: Place) -> None:
+    store = todo.node(place, receive=Receive(condition=Sql("NEW.what <> 'milk'")))
+    store.meet(PEER, CALLS_US)
+    todo.put(place, 1, "milk", changed=1000)
+    todo.put(place, 2, "bread", changed=1000)
+    late = todo.version(place, 2) + 1
+    gone = [row(1, late, "bread", gone=True), row(2, late, "milk", gone=True), row(3, late, "milk", gone=True)]
+    receipt = store.receive(todo.TABLE_ID, PEER, RowBatch(COLUMNS, gone))
+    assert [ack.tracker.key for ack in receipt.refused] == [(1,)]
+    assert todo.whats(place) == {1: "milk"}
+    assert place.ask("SELECT stEntityPrimaryKey FROM todoStamp WHERE stDeleted <> ? ORDER BY 1", (False,)) == [
+        (2,),
+        (3,),
+    ], "that of a row which is not here is known, too"
+
+
 @pytest.mark.parametrize("calls", ["the winner", "the loser"])
 def test_an_own_rule_for_conflicts(places: Places, dialect: str, calls: str) -> None:
     """The longer text stays, whatever the versions say."""

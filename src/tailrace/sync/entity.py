@@ -69,10 +69,11 @@ class Receive:
     select: Sql | None = None
     """What the view shows; it needs the table's columns."""
     condition: Sql | None = None
-    """Rows are taken where this is true, too; `NEW` is the row that comes, `NEW.fromNodeId` who sent it."""
+    """Rows are taken where this is true, too; `NEW` is the row that comes, `NEW.fromNodeId` who sent it. Of a deletion
+    (`NEW.doorDeleted`) it is the row that would be deleted, as it is here."""
     body: Sql | None = None
     """The statements that take a row, instead of an insert or update of the table. They may refuse it: SQLite with
-    `SELECT RAISE(ABORT, 'why')`, PostgreSQL with `RAISE EXCEPTION 'why'`."""
+    `SELECT RAISE(ABORT, 'why')`, PostgreSQL with `RAISE EXCEPTION 'why'`. Deletions do not go through them."""
 
 
 @dataclass(frozen=True, slots=True)

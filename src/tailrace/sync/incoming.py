@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tailrace.errors import TailraceError
 from tailrace.sync.database import Link
 from tailrace.sync.exchange import ROW_STAMP, TIME_MAX, Key, RowBatch, Tracker, VersionId
-from tailrace.sync.names import equal, quoted
+from tailrace.sync.names import Dialect, equal, quoted
 from tailrace.sync.room import Room
 from tailrace.sync.shape import Column, Kind, Shape
 from tailrace.sync.values import from_wire, to_wire
@@ -139,6 +139,27 @@ def completed(link: Link, shape: Shape, rows: Sequence[Incoming], columns: Seque
         for place, value in zip(places, here[0] if here else fresh, strict=True):
             values[place] = value
         found.append(replace(row, values=tuple(values)))
+    return found
+
+
+def as_they_are(link: Link, shape: Shape, rows: Sequence[Incoming]) -> list[Incoming]:
+    """Deletions with the values of the rows that they would delete: others than the key their sender cannot say.
+    A receive view's condition looks at them."""
+    if shape.entity.receive.condition is None:
+        return list(rows)
+    wanted = ", ".join(shape.shown(name, quoted(name)) for name in shape.column_names)
+    at_row = equal(shape.table_key, [shape.mark(number) for number in range(1, len(shape.key) + 1)])
+    lock = "FOR UPDATE" if shape.dialect is Dialect.POSTGRES else ""
+    query = f"SELECT {wanted} FROM {shape.table} WHERE {at_row} {lock}"  # noqa: S608  names are quoted
+    found = []
+    for row in rows:
+        if row.is_deleted:
+            here = to_wire(shape, link.rows(query, from_wire(shape, [row.key], shape.key)[0]), shape.column_names)
+            key = dict(zip(shape.key, row.key, strict=True))
+            nothing = tuple(key.get(name) for name in shape.column_names)
+            found.append(replace(row, values=here[0] if here else nothing))
+        else:
+            found.append(row)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from tailrace.errors import TailraceError
@@ -31,6 +31,9 @@ _UPGRADES: Final = {
 NODE_ID_MAX: Final = (1 << 63) - 1
 KEY_NODE_MAX: Final = (1 << 20) - 1
 _INSTALLING: Final = 0x446F6F72
+_LOCK_MS: Final = 10_000
+_LOCKED: Final = "55P03"
+"""PostgreSQL's state of a lock that was not to be had in time."""
 
 
 def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Shape]:
@@ -133,17 +136,20 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     definition = _definition(shape)
     if before is not None:
         if before[-1] == definition and _is_whole(link, shape):
+            if dialect is Dialect.POSTGRES:  # there triggers can be disabled for a while
+                _run(link, postgresddl.catch_up(shape))
             return shape
         _check_same_tables(shape, before)
+        _wait_for_writers(link, shape, "ACCESS EXCLUSIVE")
         _drop_triggers(link, shape.table_id, before[0], before[3], dialect)
     else:
         _check_free(link, dialect, (*_folded(shape), entity.view_name))
+        _wait_for_writers(link, shape, "SHARE ROW EXCLUSIVE")
     _check_unique(link, shape)
-    for text in (*ddl.tables_of(shape), *ddl.backfill(shape)):
-        link.run(text)
+    _run(link, ddl.tables_of(shape))
+    _run(link, ddl.backfill(shape) if before is None else ddl.catch_up(shape))
     growth.ask_again(link, shape)
-    for text in ddl.triggers_of(shape).values():
-        link.run(text)
+    _run(link, ddl.triggers_of(shape).values())
     if dialect is Dialect.SQLITE:
         _let_captures_be_first(link, entity.table)
     _enter(link, shape, definition)
@@ -152,6 +158,28 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
         for (node,) in link.rows(f"SELECT nodeId FROM {shape.own_table(names.NODES)}"):
             changes.welcome(link, shape, node)
     return shape
+
+
+def _run(link: Link, texts: Iterable[str]) -> None:
+    for text in texts:
+        link.run(text)
+
+
+def _wait_for_writers(link: Link, shape: Shape, mode: str) -> None:
+    """What a transaction has written and not committed can neither be stamped now nor noticed later. New ones wait
+    meanwhile, therefore not for long. SQLite has only one writer."""
+    if shape.dialect is Dialect.SQLITE:
+        return
+    link.run(f"SET LOCAL lock_timeout = {_LOCK_MS:d}")
+    try:
+        link.run(f"LOCK TABLE {shape.table} IN {mode} MODE")
+    except Exception as error:
+        if getattr(error, "sqlstate", None) != _LOCKED:
+            raise
+        what = f"table {shape.entity.table}: transactions that use it did not end within {_LOCK_MS / 1000:g} s"
+        raise TailraceError(
+            "sync.busy", what, hint="let them end (pg_stat_activity shows them), then install"
+        ) from error
 
 
 def _enter(link: Link, shape: Shape, definition: str) -> None:

@@ -80,16 +80,29 @@ def tables_of(shape: Shape) -> list[str]:
 
 def backfill(shape: Shape) -> list[str]:
     """Rows that were there before have no known author, so that equal versions of them are the same everywhere."""
+    return [*_timed(shape), _stamped(shape)]
+
+
+def catch_up(shape: Shape) -> list[str]:
+    """The same for rows that came past the triggers, of which other nodes have to hear, too."""
+    same = equal([f"s.{name}" for name in shape.stamp_key], [f"e.{name}" for name in shape.table_key])
+    late = _stamped(shape, f"WHERE NOT EXISTS (SELECT 1 FROM {shape.stamp} AS s WHERE {same}) FOR KEY SHARE OF e")
+    keys = ", ".join(shape.stamp_key)
+    return [*_timed(shape), f"WITH late AS ({late} RETURNING {keys}) {_changes(shape, 1, 'late')}"]
+
+
+def _timed(shape: Shape) -> list[str]:
+    if shape.is_hash:
+        return []
+    no_time = f"{shape.version} IS NULL OR {shape.version} NOT BETWEEN 0 AND {TIME_MAX - 1}"
+    return [f"UPDATE {shape.table} SET {shape.version} = {now(shape)} WHERE {no_time}"]
+
+
+def _stamped(shape: Shape, which: str = "") -> str:
     keys = ", ".join(f"e.{name}" for name in shape.table_key)
     time = now(shape) if shape.is_hash else f"e.{shape.version}"
-    statements = [
-        f"""INSERT INTO {shape.stamp}({", ".join(shape.stamp_key)}, sttime, stnode)
-            SELECT {keys}, {time}, 0 FROM {shape.table} AS e ON CONFLICT DO NOTHING""",
-    ]
-    if not shape.is_hash:
-        no_time = f"{shape.version} IS NULL OR {shape.version} NOT BETWEEN 0 AND {TIME_MAX - 1}"
-        statements.insert(0, f"UPDATE {shape.table} SET {shape.version} = {now(shape)} WHERE {no_time}")
-    return statements
+    return f"""INSERT INTO {shape.stamp}({", ".join(shape.stamp_key)}, sttime, stnode)
+        SELECT {keys}, {time}, 0 FROM {shape.table} AS e {which} ON CONFLICT DO NOTHING"""
 
 
 def triggers_of(shape: Shape) -> dict[str, str]:
@@ -223,8 +236,10 @@ def _received(shape: Shape) -> str:
         version = f"NEW.{shape.version}"
         taken = f"""CASE WHEN NEW.doortime IS NOT NULL OR {version} IS NULL THEN {taken}
             ELSE NOT EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_stamp} AND sttime >= {version}) END"""
+    gone = newer
     if shape.entity.receive.condition is not None:
-        taken = f"({taken}) AND ({shape.entity.receive.condition.of(shape.dialect)})"
+        condition = shape.entity.receive.condition.of(shape.dialect)
+        taken, gone = f"({taken}) AND ({condition})", f"({newer}) AND {shape.lets_go(condition)}"
     body = shape.entity.receive.body
     takes = shape.upsert() if body is None else body.of(shape.dialect).strip().removesuffix(";") + ";"
     keys, at_row = ", ".join(shape.stamp_key), equal(shape.table_key, new)
@@ -233,7 +248,7 @@ BEGIN
     IF NEW.doordeleted AND NEW.doortime IS NULL THEN
         DELETE FROM {shape.table} WHERE {at_row};
     ELSIF NEW.doordeleted THEN
-        IF ({newer}) THEN
+        IF ({gone}) THEN
             PERFORM 1 FROM {shape.table} WHERE {at_row} FOR UPDATE;
             INSERT INTO {shape.stamp} AS s ({keys}, sttime, stnode, stdeleted)
                 VALUES ({", ".join(new)}, NEW.doortime, NEW.doornode, true)
@@ -269,8 +284,7 @@ def _emptied(shape: Shape) -> str:
     """TRUNCATE deletes all rows, and tells of none."""
     keys = ", ".join(shape.stamp_key)
     bury = f"""WITH gone AS (UPDATE {shape.stamp} SET {_buried(shape)} WHERE NOT stdeleted RETURNING {keys})
-    INSERT INTO {shape.own_table(names.CHANGES)}(chtableid, {", ".join(names.CHANGED_KEY[: len(shape.key)])}, chtype)
-        SELECT {shape.table_id}, {", ".join(f"{name}::text" for name in shape.stamp_key)}, 2 FROM gone;"""
+    {_changes(shape, 2, "gone")};"""
     if shape.entity.deletes is Deletes.KEEP:
         bury = f"DELETE FROM {shape.stamp}; DELETE FROM {shape.tracker};"
     return f"""
@@ -282,6 +296,13 @@ END"""
 
 def _buried(shape: Shape) -> str:
     return f"sttime = greatest({now(shape)}, sttime + 1), stnode = {_self(shape)}, stdeleted = true"
+
+
+def _changes(shape: Shape, kind: int, stamps: str) -> str:
+    """Lines of the ChangeLog for some stamps."""
+    columns = ", ".join(names.CHANGED_KEY[: len(shape.key)])
+    return f"""INSERT INTO {shape.own_table(names.CHANGES)}(chtableid, {columns}, chtype)
+        SELECT {shape.table_id}, {", ".join(f"{name}::text" for name in shape.stamp_key)}, {kind} FROM {stamps}"""
 
 
 def _change(shape: Shape, values: list[str], kind: int) -> str:

@@ -19,7 +19,7 @@ from tailrace.sync import bulk, changes, names, quarantine, waiting
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
-from tailrace.sync.incoming import Here, Incoming, Reception, Refusal, completed, incoming
+from tailrace.sync.incoming import Here, Incoming, Reception, Refusal, as_they_are, completed, incoming
 from tailrace.sync.names import Dialect, equal, quoted
 from tailrace.sync.shape import Shape
 from tailrace.sync.trackers import take_turn
@@ -59,7 +59,7 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     crowded = quarantine.without_room(reception, losing)
     readable = [row for row in readable if row.key not in crowded]
     with _Receiving(link, shape, sender) as view:
-        _put(reception, readable, refused, view.put)  # 2
+        _put(reception, as_they_are(link, shape, readable), refused, view.put)  # 2
     after = before if _is_told_by_stamps(shape) else _here(link, shape, readable)
     receipt, early = Receipt(), set[Key]()
     for row in rows:

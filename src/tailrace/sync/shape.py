@@ -156,6 +156,13 @@ class Shape:
         """Where a value is bound, counted from 1."""
         return mark(self.dialect, number)
 
+    def lets_go(self, condition: str) -> str:
+        """Whether a receive view's condition lets a row be deleted, which is `NEW` as it is here. Where no such row is,
+        there is only its key: what cannot be told from that is no reason to refuse."""
+        at_row = names.equal(self.table_key, self.row_key("NEW"))
+        is_here = f"EXISTS (SELECT 1 FROM {self.table} WHERE {at_row})"  # noqa: S608  names are quoted
+        return f"coalesce(({condition}), NOT {is_here})"
+
     def upsert(self, source: str = "") -> str:
         """What a receive view does with a row unless somebody says otherwise, or the same for the rows of a query."""
         columns = ", ".join(map(quoted, self.column_names))

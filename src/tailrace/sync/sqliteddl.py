@@ -83,6 +83,16 @@ def backfill(shape: Shape) -> list[str]:
     return statements
 
 
+def catch_up(shape: Shape) -> list[str]:
+    """The same for rows that came past the triggers, of which other nodes have to hear, too."""
+    keys = ", ".join(f"e.{name}" for name in shape.table_key)
+    same = equal([f"s.{name}" for name in shape.stamp_key], [f"e.{name}" for name in shape.table_key])
+    tell = f"""INSERT INTO ChangeLog(chTableId, {", ".join(CHANGED_KEY[: len(shape.key)])}, chType)
+        SELECT {shape.table_id}, {keys}, 1 FROM {shape.table} AS e
+        WHERE NOT EXISTS (SELECT 1 FROM {shape.stamp} AS s WHERE {same})"""
+    return [tell, *backfill(shape)]
+
+
 def triggers_of(shape: Shape) -> dict[str, str]:
     """By name: the triggers on the table and on its receive view, and the view itself."""
     view = shape.entity.view_name
@@ -210,8 +220,10 @@ def _receiving(shape: Shape) -> dict[str, str]:
         version = f"NEW.{shape.version}"
         taken = f"""CASE WHEN NEW.doorTime IS NOT NULL OR {version} IS NULL THEN {taken}
             ELSE NOT EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_stamp} AND stTime >= {version}) END"""
+    gone = newer
     if shape.entity.receive.condition is not None:
-        taken = f"({taken}) AND ({shape.entity.receive.condition.of(shape.dialect)})"
+        condition = shape.entity.receive.condition.of(shape.dialect)
+        taken, gone = f"({taken}) AND ({condition})", f"({newer}) AND {shape.lets_go(condition)}"
     told = zip(_RECEIVED_KEY, new, strict=False)
     note = f"""UPDATE DoorReceiving SET rcTableId = {shape.table_id}, rcTime = NEW.doorTime, rcNode = NEW.doorNode,
         {", ".join(f"{name} = {value}" for name, value in told)};"""
@@ -221,7 +233,7 @@ def _receiving(shape: Shape) -> dict[str, str]:
     on = f"ON {shape.view} WHEN coalesce(NEW.doorDeleted, 0)"
     return {
         "receive": f"INSTEAD OF INSERT {on} = 0 AND ({taken}) BEGIN {note} {takes} END",
-        "receive_gone": f"""INSTEAD OF INSERT {on} = 1 AND NEW.doorTime IS NOT NULL AND ({newer}) BEGIN
+        "receive_gone": f"""INSTEAD OF INSERT {on} = 1 AND NEW.doorTime IS NOT NULL AND ({gone}) BEGIN
             UPDATE DoorReceiving SET rcTableId = NULL;
             UPDATE {shape.stamp} SET stTime = NEW.doorTime, stNode = NEW.doorNode, stDeleted = 1 WHERE {at_stamp};
             INSERT INTO {shape.stamp}({", ".join(shape.stamp_key)}, stTime, stNode, stDeleted)
