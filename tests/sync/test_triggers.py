@@ -162,6 +162,42 @@ def test_truncate_deletes_every_row(place: Place, deletes: Deletes) -> None:
     assert pending(store) == ({1: True, 2: True} if deletes is Deletes.REPLICATE else {})
 
 
+SESSIONS = {
+    "date": ("SET DateStyle = 'SQL, DMY'", "2024-02-01", "2024-02-13"),
+    "timestamp": ("SET DateStyle = 'German'", "2024-02-01 10:00:00", "2024-02-13 10:00:00"),
+    "timestamptz": (
+        "SET DateStyle = 'SQL, DMY'; SET TimeZone = 'Asia/Tokyo'",
+        "2024-02-01 10:00Z",
+        "2024-02-13 10:00Z",
+    ),
+    "daterange": ("SET DateStyle = 'SQL, DMY'", "[2024-02-01,2024-02-05)", "[2024-02-13,2024-02-14)"),
+    "interval": ("SET IntervalStyle = 'sql_standard'", "-1 year -2 mons 3 days", "1 day"),
+    "double precision": ("SET extra_float_digits = -5", "0.1234567890123456", "0.1234567890123457"),
+    "bytea": ("SET bytea_output = 'escape'", "\\x00ff", "\\x41"),
+}
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_keys_are_noticed_whatever_the_application_s_session_has_set(places: Places, kind: str) -> None:
+    place, other = places("postgres"), places("postgres")
+    for each in (place, other):
+        each.run(f"CREATE TABLE todo(id {kind} PRIMARY KEY, changed bigint, what text)")
+    one, two = place.install(todo.todo()), other.install(todo.todo())
+    sync(two, one)
+    setting, first, second = SESSIONS[kind]
+    place.run(*setting.split(";"), f"INSERT INTO todo(id, what) VALUES ('{first}', 'a'), ('{second}', 'b')")
+    sync(two, one)
+    rows = f"SELECT id = '{first}', what FROM todo ORDER BY what"
+    assert other.ask(rows) == [(True, "a"), (False, "b")]
+    place.run(f"DELETE FROM todo WHERE id = '{first}'")
+    sync(two, one)
+    assert other.ask(rows) == [(False, "b")]
+    place.run("TRUNCATE todo")
+    sync(two, one)
+    assert other.ask(rows) == []
+    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
+
+
 def test_deletes_that_are_kept_to_oneself(places: Places, dialect: str) -> None:
     place, other = places(dialect), places(dialect)
     one, two = todo.node(place, deletes=Deletes.KEEP), todo.node(other, deletes=Deletes.KEEP)

@@ -23,6 +23,11 @@ _OVERTAKEN: Final = """
         IF NOT FOUND THEN
             RAISE EXCEPTION 'a newer version came meanwhile' USING ERRCODE = 'serialization_failure';
         END IF;"""
+_SAME_IN_ALL_SESSIONS: Final = (
+    *("smallint", "integer", "bigint", "numeric", "boolean", "uuid"),
+    *("text", "character varying", "character"),
+)
+"""Types whose values are written the same way whatever a session has set."""
 SCRATCH: Final = "ON COMMIT DELETE ROWS"
 """Of temporary tables that stay as long as a connection: nobody else removes what is dead in them."""
 TABLES: Final = (
@@ -120,7 +125,8 @@ def triggers_of(shape: Shape) -> dict[str, str]:
     if shape.entity.generate_key:
         functions["keyed"] = keysql.postgres_trigger(shape)
     for name, body in functions.items():
-        found[f"door_{number}_{name}()"] = _function(shape.own_table(f"door_{number}_{name}"), body)
+        settings = _settings(shape) if name in ("noticed", "emptied") else ""
+        found[f"door_{number}_{name}()"] = _function(shape.own_table(f"door_{number}_{name}"), body, settings)
     loud = f"FOR EACH ROW WHEN (coalesce(current_setting('tailrace.quiet', true), '') <> '{number}')"
     triggers = {
         "received": f"INSTEAD OF INSERT ON {shape.view} FOR EACH ROW",
@@ -143,12 +149,22 @@ def quiet(shape: Shape) -> tuple[str, str]:
     return setting.format(shape.table_id), setting.format("")
 
 
-def _function(name: str, body: str) -> str:
+def _settings(shape: Shape) -> str:
+    """Keys become texts in whatever session the application has; sync reads them in one with these settings."""
+    from tailrace.adaptor.postgres.server import SETTINGS
+
+    if all(kind.partition("(")[0] in _SAME_IN_ALL_SESSIONS for kind in shape.key_types):
+        return ""  # a setting takes its time with every row
+    wanted = {name: value for name, value in SETTINGS.items() if name != "client_encoding"}
+    return "".join(f" SET {name} = '{value}'" for name, value in wanted.items())
+
+
+def _function(name: str, body: str, settings: str) -> str:
     tag = "$door$"
     while tag in body:
         tag = tag[:-1] + "r$"
     body = f"#variable_conflict use_column\n{body}"  # columns may be called like variables of the language
-    return f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS {tag}{body}{tag}"
+    return f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql{settings} AS {tag}{body}{tag}"
 
 
 def _select(shape: Shape) -> str:
