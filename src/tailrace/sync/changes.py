@@ -21,6 +21,7 @@ from tailrace.sync.names import Dialect, equal
 from tailrace.sync.shape import Shape
 from tailrace.sync.templates import fitted, for_node, with_table
 from tailrace.sync.trackers import current, table_join, take_turn
+from tailrace.sync.untold import keep_untold
 from tailrace.sync.values import from_wire, to_wire
 
 LINES_MAX: Final = 20_000
@@ -58,6 +59,9 @@ def process(link: Link, shapes: Sequence[Shape]) -> None:
             _bury(link, shape, taken)
             _merge(link, shape, _buried(shape, taken))
         _run(link, shape, by_table, present, taken)
+        if shape.table_id in present:
+            same = equal([f"door_st.{name}" for name in shape.stamp_key], _keys(shape, "door_c"))
+            keep_untold(link, shape, f"JOIN {taken} AS door_c ON door_c.chTableId = {shape.table_id} AND {same}")
     link.run(f"DELETE FROM {taken}")
 
 

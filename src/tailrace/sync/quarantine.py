@@ -32,7 +32,7 @@ class Why(StrEnum):
     REFUSED = "refused"
     """It came, and the receive view did not want it."""
     REJECTED = "rejected"
-    """Another node did not want it of this one."""
+    """Another node did not want it of this one, or it cannot be sent."""
     LOST = "lost"
     """It was beaten by an edit that did not know it."""
     WAITING = "waiting"
@@ -118,6 +118,13 @@ def keep_rejected(link: Link, shape: Shape, node: int, acks: Acks, room: Room) -
         if not _keep(link, shape, _entry(shape, Why.REJECTED, lost, why, node), room):
             ignored.add(place)
     return acks.without(ignored)
+
+
+def keep_untold(link: Link, shape: Shape, node: int, key: Key, why: str, version: str = "") -> None:
+    """A row of this node that cannot be sent, to all (`node` is this one) or to one. It stays in its table: what is
+    kept of it is its key, for which there is room."""
+    lost = Lost(key, node, version, dict(zip(shape.key, key, strict=True)))
+    _insert(link, shape, _entry(shape, Why.REJECTED, lost, why, node))
 
 
 def without_room(reception: Reception, edits: Sequence[Lost]) -> set[Key]:

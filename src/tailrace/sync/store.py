@@ -24,6 +24,7 @@ from tailrace.sync.quarantine import Quarantined, Why
 from tailrace.sync.retry import Retry
 from tailrace.sync.room import Held, Room, RoomLimit
 from tailrace.sync.shape import Shape
+from tailrace.sync.untold import keep_untold
 from tailrace.sync.waiting import Waiting
 
 __all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "Standing", "SyncStatus", "SyncStore"]
@@ -426,6 +427,7 @@ class SyncStore:
             return False
         for shape in self.shapes.values():
             changes.welcome(link, shape, node, self.database.refusals)
+            keep_untold(link, shape)
         return True
 
 

@@ -13,7 +13,7 @@ from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
 from tailrace.sync.exchange import ANY_NODE, PAGE_LENGTH_MAX, Acks, Key, RowBatch, Tracker
 from tailrace.sync.names import Dialect, equal, quoted
-from tailrace.sync.shape import Shape
+from tailrace.sync.shape import Kind, Shape
 from tailrace.sync.templates import for_node
 from tailrace.sync.valuelist import run_with_values
 from tailrace.sync.values import columns_from_wire, columns_to_wire, from_wire
@@ -122,6 +122,18 @@ def current(shape: Shape) -> list[str]:
     return [f"CASE WHEN {_gone(shape)} THEN {gone} ELSE {shape.table}.{shape.version} END", "0"]
 
 
+def untellable(shape: Shape, keys: Sequence[str]) -> dict[str, str]:
+    """When nobody can be told of a row that has this key, beside its stamp and its table; and why."""
+    found = {}
+    if shape.is_hash:
+        found[f"({current(shape)[0]}) IS NULL"] = f"its version is NULL: set {shape.entity.version}"
+    if shape.dialect is Dialect.SQLITE:
+        for name, key in zip(shape.key, keys, strict=True):
+            if shape.column(name).kind is not Kind.BYTES:
+                found[f"typeof({key}) = 'blob'"] = f"its key has bytes in {name}, which is no column of bytes"
+    return found
+
+
 def key_types(shape: Shape) -> str:
     """Columns k1, k2 … of a key, with their types."""
     return ", ".join(f"k{number} {kind}" for number, kind in enumerate(shape.key_types, 1))
@@ -158,6 +170,7 @@ def _pending_query(
     keys = [f"door_tr.{name}" for name in shape.tracker_key]
     where = [f"door_tr.{shape.own('trkrDestinationNode')} = {shape.mark(1)}", _open(shape, "door_tr.")]
     where.append(f"({_gone(shape)} OR {_table_columns(shape)[0]} IS NOT NULL)")
+    where += [f"NOT ({condition})" for condition in untellable(shape, keys)]
     values: list[object] = [node, limit]
     if shape.entity.audience is not None:
         where.append(f"({_gone(shape)} OR ({for_node(shape.entity.audience.of(shape.dialect), node)}))")
