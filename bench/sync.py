@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +211,8 @@ def copies(
     with served(source) as (url, pid):
         for number in range(size.rounds):
             bare, pieces = place / f"bare-{number}.db", place / f"pieces-{number}.db"
-            taken_s["bare"].append(seconds(lambda to=bare: bare_copy(to, rows())))  # type: ignore[misc]
-            taken_s["pieces"].append(seconds(lambda to=pieces: bare_copy(to, rows(), is_one=False)))  # type: ignore[misc]
+            taken_s["bare"].append(seconds(partial(bare_copy, bare, rows())))
+            taken_s["pieces"].append(seconds(partial(bare_copy, pieces, rows(), is_one=False)))
             for form in ("json", "arrow"):
                 to = place / f"{form}-{number}.db"
                 before_s = cpu_s(pid) + time.process_time()
@@ -250,7 +251,7 @@ def pushes(figures: Figures, place: Path, size: Size, source: str) -> None:
         shutil.copy(source, copy)
         new_file(to).close()
         with SyncNode(str(copy), [ENTITIES["all"]]) as node, served(str(to)) as (url, _):
-            taken_s.append(seconds(lambda node=node, url=url: node.sync_with(url)))  # type: ignore[misc]
+            taken_s.append(seconds(partial(node.sync_with, url)))
         check_equal(copy, to)
     figures.add("new_node_sqlite_pushed", size.rows / statistics.median(taken_s), "rows/s sent to a new SQLite node")
 

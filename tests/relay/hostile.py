@@ -12,7 +12,7 @@ import pyarrow.flight as fl
 from tailrace.log.batch import Batch, batches_of, decode_body, encode_frame
 from tailrace.log.frame import Codec, place_head
 from tailrace.message import Lsn, Message, NodeId, Op, now
-from tailrace.relay.flight import _NOTHING, Call, told
+from tailrace.relay.flight import Call, _nothing, told
 from tailrace.relay.outgoing import Frame
 from tailrace.relay.request import Ballot, Heartbeat, Joined, Registered, Subscribed
 from tailrace.relay.vclock import Vclock
@@ -75,10 +75,10 @@ class HostileSource(fl.FlightServerBase):
                 yield from self._final() if b'"final"' in ticket else self._chunk()
                 return
             answer = Subscribed(node=ID, cluster=self._cluster, vclock=self._vclock, session="0" * 16, heartbeat_s=0.02)
-            yield _NOTHING, pa.py_buffer(answer.packed())
+            yield _nothing(), pa.py_buffer(answer.packed())
             yield from self._rows()
             while not self.is_over:
-                yield _NOTHING, pa.py_buffer(Heartbeat(vclock=self._vclock).packed())
+                yield _nothing(), pa.py_buffer(Heartbeat(vclock=self._vclock).packed())
                 time.sleep(0.02)
 
 

@@ -87,6 +87,30 @@ def test_who_was_told_of_something_that_is_done_by_now_is_told_of_the_next(serve
             assert client.get("pending").json()["tables"] == []
 
 
+def test_who_asks_what_there_is_before_it_confirms_is_told_of_the_next(served: Served) -> None:
+    """A round does so with rows of a higher batch: what they refer to may have come meanwhile."""
+    client = served.client()
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        for key in (1, 2, 3):
+            served.run(f"INSERT INTO mark(person, place, changed) VALUES ('p', {key}, {key})")
+            assert alice.next() == ("INVALIDATE", str(MARK))
+            assert len(client.get(f"pendingReplication?tableId={MARK}").json()) == 1
+            assert client.get("pending").json()["tables"] == [MARK]
+            ack = [{"primaryKey": ["p", key], "versionId": key}]
+            assert client.put(f"markReplicateTrackersAsProcessed?tableId={MARK}", json=ack).status_code == 204
+
+
+def test_what_is_found_when_a_node_asks_is_told_too(served: Served) -> None:
+    """It may ask for the sake of another table."""
+    client = served.client()
+    with listening(served) as alice:
+        assert alice.next()[0] == "INIT"
+        served.run("INSERT INTO todo(id, what, changed) VALUES (1, 'sweep', 1000)")
+        assert client.get("pending").json()["tables"] == [TODO]
+        assert alice.next() == ("INVALIDATE", str(TODO))
+
+
 def test_who_does_not_want_a_table_does_not_hear_of_it_again_and_again(served: Served) -> None:
     client = served.client()
     with listening(served) as alice:

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.sync.entity import Entity, Receive, Rule, RunOnChange, Sql
-from tailrace.sync.exchange import Receipt, RowBatch
+from tailrace.sync.exchange import Ack, Receipt, RowBatch, Tracker
 from tailrace.sync.store import CALLS_US, WE_CALL
 from tests.sync import todo
 from tests.sync.conftest import Places
@@ -150,7 +150,8 @@ def test_a_condition_sees_the_row_that_would_be_deleted_and_not_what_its_sender_
     ], "that of a row which is not here is known, too"
 
 
-def test_an_own_rule_for_conflicts(places: Places, dialect: str) -> None:
+@pytest.mark.parametrize("calls", ["the winner", "the loser"])
+def test_an_own_rule_for_conflicts(places: Places, dialect: str, calls: str) -> None:
     """The longer text stays, whatever the versions say."""
     place, other = places(dialect), places(dialect)
     longest = """INSERT INTO todo(id, changed, what) VALUES (NEW.id, NEW.changed, NEW.what)
@@ -161,8 +162,9 @@ def test_an_own_rule_for_conflicts(places: Places, dialect: str) -> None:
     todo.put(place, 1, "a longer text", changed=1000)
     todo.put(other, 1, "a text", changed=2000)
     for _ in range(3):
-        sync(two, one)
+        sync(*((one, two) if calls == "the winner" else (two, one)))
     assert todo.whats(place) == todo.whats(other) == {1: "a longer text"}
+    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
 
 
 HOSTILE: dict[str, Any] = {
@@ -190,6 +192,38 @@ def test_a_key_that_cannot_be_is_refused_alone(place: Place, why: str) -> None:
         assert len(receipt.refused) == 1
         assert sorted(todo.whats(place)) == [1, 2]
         assert len(store.quarantined()) == 1
+
+
+UNREADABLE: dict[str, tuple[str, Any, list[Any]]] = {
+    "a NUL": ("text", "a\0b", ["k1", "k2", "k3"]),
+    "no uuid": ("uuid", "five", [f"7f9c24e8-3b12-4fef-91e0-00000000000{number}" for number in range(3)]),
+    "too long for 32 bits": ("integer", 1 << 40, [1, 2, 3]),
+    "too long a text": ("varchar(3)", "much", ["a", "b", "c"]),
+    "no day": ("date", "2024-02-30", ["2024-01-01", "2024-01-02", "2024-03-01"]),
+    "no whole number": ("bigint", 1.5, [1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("calls", ["sqlite", "postgres"])
+@pytest.mark.parametrize("why", UNREADABLE)
+def test_a_key_that_the_other_database_cannot_read_is_refused_alone(places: Places, why: str, calls: str) -> None:
+    kind, bad, good = UNREADABLE[why]
+    place, other = places("sqlite"), places("postgres")
+    place.run("CREATE TABLE todo(id PRIMARY KEY, changed bigint, what text, is_done boolean)")
+    other.run(f"CREATE TABLE todo(id {kind} PRIMARY KEY, changed bigint, what text, is_done boolean)")
+    one, two = place.install(todo.todo()), other.install(todo.todo())
+    caller, called = (one, two) if calls == "sqlite" else (two, one)
+    todo.put(place, good[0], "first")
+    sync(caller, called)
+    for key, what in ((good[1], "good"), (bad, "bad"), (good[2], "good")):
+        todo.put(place, key, what)
+    assert sync(caller, called).refused == 1
+    assert [what for (what,) in other.ask("SELECT what FROM todo ORDER BY id")] == ["first", "good", "good"]
+    assert [(each.why, each.key) for each in one.quarantined()] == [("rejected", [bad])]
+    assert [(each.why, each.key) for each in two.quarantined()] == [("refused", [bad])]
+    todo.put(place, good[0], "changed")
+    assert sync(caller, called).refused == 0
+    assert one.nodes_with_pending() == {}
 
 
 @pytest.mark.parametrize("why", ["too long for 64 bits", "text for a number"])
@@ -462,3 +496,28 @@ def test_a_row_that_came_makes_others_go_back(places: Places, dialect: str) -> N
     sync(two, one)
     sync(two, one)
     assert other.ask("SELECT id FROM doc") == [(5,)]
+
+
+@pytest.mark.parametrize("keys", [(1, 2, 3), (3, 1, 2), (2, 2, 1)])
+def test_many_new_rows_are_taken_in_any_order(place: Place, keys: tuple[int, ...]) -> None:
+    store = todo.node(place)
+    store.meet(PEER, WE_CALL)
+    batch = RowBatch(COLUMNS, [row(key, 1000) for key in keys])
+    assert store.receive(todo.TABLE_ID, PEER, batch) == Receipt()
+    assert store.receive(todo.TABLE_ID, PEER, batch) == Receipt()
+    asked = [Tracker((key,), version, PEER) for key in sorted(set(keys)) for version in (999, 1000)]
+    assert [each.key[0] for each in store.already_received(todo.TABLE_ID, asked)] == sorted(set(keys))
+    assert store.pending_trackers(todo.TABLE_ID, PEER, None, 10) == []
+
+
+def test_of_a_page_that_is_confirmed_what_has_changed_since_stays_pending(place: Place) -> None:
+    store = todo.node(place)
+    store.meet(PEER, CALLS_US)
+    for key in range(1, 6):
+        todo.put(place, key, "x")
+    store.process_changes()
+    acks = [Ack(each) for each in store.pending_trackers(todo.TABLE_ID, PEER, None, 10)]
+    todo.put(place, 3, "y")
+    for _ in range(2):
+        store.mark_processed(todo.TABLE_ID, PEER, acks)
+        assert [each.key for each in store.pending_trackers(todo.TABLE_ID, PEER, None, 10)] == [(3,)]

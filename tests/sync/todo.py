@@ -22,7 +22,7 @@ def node(place: Place, **more: Any) -> SyncStore:
     return place.install(todo(**more))
 
 
-def put(place: Place, key: int, what: str, changed: int | None = None) -> None:
+def put(place: Place, key: Any, what: str, changed: int | None = None) -> None:
     """The application inserts a row, or changes the one that is there."""
     if not place.ask("SELECT 1 FROM todo WHERE id = ?", (key,)):
         place.ask("INSERT INTO todo(id, what, changed) VALUES (?, ?, ?)", (key, what, changed))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
@@ -44,9 +45,6 @@ from tailrace.relay.unreachable import unreachable
 from tailrace.relay.wire import SCHEMA, all_packed, packed_together
 
 _TOKEN: Final = "authorization"  # noqa: S105  the name of a header
-_NOTHING: Final = pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA)
-
-
 _Request = TypeVar("_Request", Elect, Ack, Join, Register, Subscribe)
 
 
@@ -155,7 +153,7 @@ class RelayServer(fl.FlightServerBase):
         peer = self._check_peer(context)
         beats = self._heartbeat_s
         with self._service.subscribe(self._known(request, peer), peer, heartbeat_s=beats) as (answer, subscription):
-            yield _NOTHING, pa.py_buffer(answer.packed())
+            yield _nothing(), pa.py_buffer(answer.packed())
             beat_s = 0.0
             with Watch(self._service.journal.log.directory) as watch:
                 while not self._stopping.is_set() and not context.is_cancelled():
@@ -164,7 +162,7 @@ class RelayServer(fl.FlightServerBase):
                         beat_s = time.monotonic()
                         yield self._heartbeat(subscription)
                     for batch, is_whole in packed_together(subscription.steps()):
-                        yield _NOTHING if batch is None else batch
+                        yield _nothing() if batch is None else batch
                         if is_whole and time.monotonic() - beat_s >= self._heartbeat_s:
                             break
                     else:
@@ -173,7 +171,7 @@ class RelayServer(fl.FlightServerBase):
     def _heartbeat(self, subscription: Subscription) -> tuple[pa.RecordBatch, pa.Buffer]:
         lag = subscription.lag()
         beat = Heartbeat(vclock=self._service.journal.vclock, behind_bytes=lag.bytes, behind_s=lag.seconds)
-        return _NOTHING, pa.py_buffer(beat.packed())
+        return _nothing(), pa.py_buffer(beat.packed())
 
     def _known(self, request: _Request, peer: str) -> _Request:
         """What a peer asks for itself, and for no other node."""
@@ -275,3 +273,9 @@ def ours(error: BaseException) -> TailraceError:
             pass
     said = "the other end has closed it" if isinstance(error, StopIteration) else str(error)
     return unreachable(said or type(error).__name__)
+
+
+@cache
+def _nothing() -> pa.RecordBatch:
+    """Made when it is first needed: pyarrow imports pandas, where there is one, with its first array."""
+    return pa.record_batch([pa.array([], pa.binary())], schema=SCHEMA)

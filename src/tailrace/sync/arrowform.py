@@ -6,6 +6,7 @@ field says so. So exactly the same rows come out as with JSON.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -15,22 +16,30 @@ from pyarrow import ipc
 from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_ROWS_MAX
 from tailrace.log.unpacked import unpacked_bytes
+from tailrace.sync.columns import Columns, Types
 from tailrace.sync.exchange import ROW_STAMP, RowBatch
 from tailrace.sync.wire import Wire, malformed
 
 MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
 _TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
+_PYTHON: Final = {
+    **{arrow: python for python, arrow in _TYPES.items()},
+    pa.int32(): int,
+    pa.large_string(): str,
+}
 _ALLOWED: Final = (*_TYPES.values(), pa.int32(), pa.large_string(), pa.null())
 _JSON: Final = {b"tailrace": b"json"}
 
 
 def as_arrow(batch: RowBatch) -> bytes:
     """Rows as a stream."""
-    count = len(batch.columns)
-    gone = count + ROW_STAMP.index("doorDeleted")
-    columns = list(zip(*batch.rows, strict=True)) or [()] * (count + len(ROW_STAMP))
-    columns[gone] = tuple(map(bool, columns[gone]))
-    made = [_column(name, values) for name, values in zip((*batch.columns, *ROW_STAMP), columns, strict=True)]
+    columns = batch.by_column
+    gone = len(batch.columns) + ROW_STAMP.index("doorDeleted")
+    if columns.types(gone) - {bool}:
+        columns = Columns(columns.values)
+        columns.put(gone, map(bool, columns.values[gone]))
+    names = (*batch.columns, *ROW_STAMP)
+    made = [_column(name, columns.values[place], columns.types(place)) for place, name in enumerate(names)]
     rows = pa.record_batch([array for _, array in made], schema=pa.schema([field for field, _ in made]))
     stream = pa.BufferOutputStream()
     with ipc.new_stream(stream, rows.schema) as writer:
@@ -53,8 +62,8 @@ def read_arrow(wire: Wire, body: bytes) -> RowBatch:
     return _as_batch(wire, table)
 
 
-def _column(name: str, values: tuple[Any, ...]) -> tuple[pa.Field[Any], pa.Array[Any]]:
-    types = set(map(type, values)) - {type(None)}
+def _column(name: str, values: Sequence[Any], of: Types) -> tuple[pa.Field[Any], pa.Array[Any]]:
+    types = of - {type(None)}
     if len(types) <= 1:
         kind = _TYPES.get(next(iter(types)), None) if types else pa.null()
         if kind is not None:
@@ -84,20 +93,31 @@ def _read_batches(reader: ipc.RecordBatchStreamReader) -> pa.Table:
 
 def _as_batch(wire: Wire, table: pa.Table) -> RowBatch:
     found: dict[str, list[Any]] = {}
+    types: dict[str, Types | None] = {}
     for field, column in zip(table.schema, table.columns, strict=True):
         own = wire.own_name(field.name)
         if own is not None and (own not in found or field.name == own):
             found[own] = _values(field, column)
+            types[own] = _types(field, column)
     columns = tuple(name for name in wire.shape.column_names if name in found)
     absent = [None] * table.num_rows
     times, nodes, flags = (found.get(name, absent) for name in ROW_STAMP[:3])
     if any(type(flag) not in (bool, type(None)) for flag in flags):
         raise malformed("a row's doorDeleted is neither true nor false")
-    gone = [bool(flag) for flag in flags]
+    gone = list(map(bool, flags))
     made = found.get(wire.shape.entity.version, absent)
-    versions = map(wire.read_version, times, nodes, gone, made) if any(gone) else made
-    rows = list(zip(*(found[name] for name in columns), times, nodes, gone, versions, strict=True))
-    return RowBatch(columns, rows, wire.unknown(table.schema.names))
+    versions = list(map(wire.read_version, times, nodes, gone, made)) if any(gone) else made
+    values = [*(found[name] for name in columns), times, nodes, gone, versions]
+    known = [*map(types.get, (*columns, *ROW_STAMP[:2])), None, None]
+    return RowBatch(columns, Columns(values, known), wire.unknown(table.schema.names))
+
+
+def _types(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> Types | None:
+    """The types of a column's values, if they follow from its own."""
+    kind = _PYTHON.get(field.type)
+    if kind is None or column.null_count or not len(column) or field.metadata:
+        return None
+    return frozenset((kind,))
 
 
 def _values(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> list[Any]:

@@ -8,17 +8,18 @@ on which somebody else has triggers.
 
 from __future__ import annotations
 
-from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
-from tailrace.sync import names, postgresddl, quarantine, sqliteddl
+from tailrace.sync import fresh, names, postgresddl, quarantine, sqliteddl
+from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link, Overtaken
 from tailrace.sync.exchange import ROW_STAMP, TIME_MAX, Key, Receipt, RowBatch
 from tailrace.sync.incoming import Here, Incoming, Reception
 from tailrace.sync.names import CHANGED_KEY, Dialect, equal
 from tailrace.sync.shape import Shape
 from tailrace.sync.trackers import take_turn
-from tailrace.sync.values import from_wire, recordset
+from tailrace.sync.valuelist import run_with_values
+from tailrace.sync.values import columns_from_wire, recordset
 
 _STAMP: Final = ("time", "node")
 """None is gone, and the version stands in its own column."""
@@ -37,6 +38,10 @@ def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
     if not _is_simple(shape, batch) or _has_other_triggers(link, shape):
         return None
     try:
+        if shape.dialect is Dialect.SQLITE and (receipt := fresh.receive(reception, _in_order(shape, batch))):
+            return receipt
+        if not _has_own_keys(shape, batch):
+            return None
         with link.savepoint():
             return _Bulk(reception, _in_order(shape, batch)).received()
     except _NoRoom:
@@ -48,34 +53,33 @@ def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
 
 
 def _is_simple(shape: Shape, batch: RowBatch) -> bool:
-    """Whether all rows have a value for each column, a sound stamp and a key of their own, and none is gone."""
-    count = len(batch.columns)
-    if not batch.rows or not set(shape.column_names) <= set(batch.columns):
+    """Whether all rows have a value for each column and a sound stamp, and none is gone."""
+    if not len(batch) or not batch.is_even or not set(shape.column_names) <= set(batch.columns):
         return False
-    if set(map(len, batch.rows)) != {count + len(ROW_STAMP)}:
-        return False
-    columns = list(zip(*batch.rows, strict=True))
-    times, nodes, gone, versions = columns[count:]
-    if set(map(type, (*times, *nodes))) != {int} or set(map(type, gone)) - {bool, int} or any(gone):
+    columns = batch.by_column
+    places = range(len(batch.columns), len(columns.values))
+    times, nodes, gone, versions = (columns.values[place] for place in places)
+    of_times, of_nodes, of_gone, of_versions = (columns.types(place) for place in places)
+    if of_times | of_nodes != {int} or of_gone - {bool, int} or any(gone):
         return False
     if not (min(times) >= 0 and max(times) < TIME_MAX and min(nodes) >= 0 and max(nodes) < 1 << 63):
         return False
-    told = columns[batch.columns.index(shape.entity.version)]
-    if told != versions or (set(map(type, versions)) != {str} if shape.is_hash else versions != times):
+    told = columns.values[batch.columns.index(shape.entity.version)]
+    if list(told) != list(versions) or (of_versions != {str} if shape.is_hash else list(versions) != list(times)):
         return False
-    keys = [columns[batch.columns.index(name)] for name in shape.key]
-    if any({type(None), list, dict} & set(map(type, key)) for key in keys):
-        return False
-    return len(set(zip(*keys, strict=True))) == len(batch.rows)
+    return not any({type(None), list, dict} & columns.types(batch.columns.index(name)) for name in shape.key)
 
 
-def _in_order(shape: Shape, batch: RowBatch) -> list[tuple[Any, ...]]:
-    """The rows with the columns as they are here. Those that nobody knows here yet are left out."""
-    if batch.columns == shape.column_names:
-        return batch.rows
-    count = len(batch.columns)
-    places = [batch.columns.index(name) for name in shape.column_names]
-    return list(map(itemgetter(*places, *range(count, count + len(ROW_STAMP))), batch.rows))
+def _has_own_keys(shape: Shape, batch: RowBatch) -> bool:
+    """Whether each row has a key that no other has."""
+    keys = [batch.by_column.values[batch.columns.index(name)] for name in shape.key]
+    return len(set(zip(*keys, strict=True))) == len(batch)
+
+
+def _in_order(shape: Shape, batch: RowBatch) -> Columns:
+    """The columns as they are here, and the stamp. Those that nobody knows here yet are left out."""
+    stamp = range(len(batch.columns), len(batch.columns) + len(ROW_STAMP))
+    return batch.by_column.picked([*map(batch.columns.index, shape.column_names), *stamp])
 
 
 def _has_other_triggers(link: Link, shape: Shape) -> bool:
@@ -93,7 +97,7 @@ def _has_other_triggers(link: Link, shape: Shape) -> bool:
 class _Bulk:
     """Rows in a temporary table: the columns c0, c1 … of the entity, their stamps, and whether each one wins."""
 
-    def __init__(self, reception: Reception, rows: list[tuple[Any, ...]]) -> None:
+    def __init__(self, reception: Reception, rows: Columns) -> None:
         self._reception = reception
         self._link = reception.link
         self._shape = shape = reception.shape
@@ -126,12 +130,13 @@ class _Bulk:
 
     def _fill(self) -> None:
         shape, columns = self._shape, (*self._columns, *_STAMP)
-        rows = from_wire(shape, [row[: len(columns)] for row in self._rows], shape.column_names)
+        bound = self._rows.picked(range(len(columns)))
+        columns_from_wire(shape, bound, shape.column_names)
+        values = bound.values
         if not self._is_postgres:
             listed = ", ".join(columns)
             self._link.run(f"CREATE TEMP TABLE IF NOT EXISTS {self._name}({listed}, wins DEFAULT 1)")
-            marks = ", ".join("?" * len(columns))
-            self._link.run_many(f"INSERT INTO {self._table}({listed}) VALUES ({marks})", rows)
+            run_with_values(self._link, lambda rows: f"INSERT INTO {self._table}({listed}) {rows}", values)
             return
         kinds = (*(column.declared for column in shape.columns), "bigint", "bigint")
         typed = ", ".join(f"{name} {kind}" for name, kind in zip(columns, kinds, strict=True))
@@ -144,7 +149,7 @@ class _Bulk:
         self._link.run(
             f"""INSERT INTO {self._table} SELECT {picked}, r.ordinality, true
                 FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS ({sent})) WITH ORDINALITY AS r""",
-            (recordset(rows),),
+            (recordset(zip(*values, strict=True)),),
         )
 
     def _judged(self) -> tuple[Receipt, list[quarantine.Lost]]:
@@ -172,7 +177,7 @@ class _Bulk:
         return receipt, quarantine.unknown_edits(self._reception, rows, before)
 
     def _incoming(self, place: int) -> Incoming:
-        row = self._rows[place]
+        row = self._rows.row(place)
         values = row[: len(self._columns)]
         time, node, _, version = row[len(self._columns) :]
         key = tuple(values[self._shape.column_names.index(name)] for name in self._shape.key)

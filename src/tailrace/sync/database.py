@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
-from tailrace.sync.exchange import text_length
+from tailrace.sync.columns import Columns
 from tailrace.sync.names import Dialect
 from tailrace.sync.packages import check_packages
 
@@ -48,11 +48,11 @@ class Link(ABC):
         """All rows of a query."""
 
     @abstractmethod
-    def page(self, query: str, values: Sequence[Any], length_max: int) -> list[tuple[Any, ...]]:
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> Columns:
         """The first rows of a query; all, or as many as have texts of a certain length together, and at least one."""
 
     @abstractmethod
-    def run_many(self, statement: str, values: Sequence[Values]) -> None:
+    def run_many(self, statement: str, values: Iterable[Values]) -> None:
         """Run a statement for each of many."""
 
     @contextmanager
@@ -128,10 +128,10 @@ class _SqliteLink(Link):
     def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
         return self.connection.execute(statement, values).fetchall()
 
-    def page(self, query: str, values: Sequence[Any], length_max: int) -> list[tuple[Any, ...]]:
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> Columns:
         return _cut(self.connection.execute(query, values).fetchmany, length_max)
 
-    def run_many(self, statement: str, values: Sequence[Values]) -> None:
+    def run_many(self, statement: str, values: Iterable[Values]) -> None:
         self.connection.executemany(statement, values)
 
 
@@ -207,13 +207,13 @@ class _PostgresLink(Link):
         found: list[tuple[Any, ...]] = self.connection.execute(statement, values or None).fetchall()
         return found
 
-    def page(self, query: str, values: Sequence[Any], length_max: int) -> list[tuple[Any, ...]]:
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> Columns:
         self.run(f"DECLARE tailrace_page NO SCROLL CURSOR FOR {query}", values)
         rows = _cut(lambda count: self.rows(f"FETCH {count:d} FROM tailrace_page"), length_max)
         self.run("CLOSE tailrace_page")
         return rows
 
-    def run_many(self, statement: str, values: Sequence[Values]) -> None:
+    def run_many(self, statement: str, values: Iterable[Values]) -> None:
         with self.connection.cursor() as cursor:
             cursor.executemany(statement, values)
 
@@ -306,17 +306,18 @@ def _not_a_value(why: str) -> TailraceError:
     return TailraceError("sync.malformed", what, hint="send values of the columns' own types")
 
 
-def _cut(fetch: Callable[[int], list[tuple[Any, ...]]], length_max: int) -> list[tuple[Any, ...]]:
+def _cut(fetch: Callable[[int], list[tuple[Any, ...]]], length_max: int) -> Columns:
     """Rows until they are too long together. How many are fetched at a time follows from how long they were."""
-    rows: list[tuple[Any, ...]] = []
+    columns = Columns(())
     length, count = 0, _FIRST_ROWS
     while length < length_max and (found := fetch(count)):
-        rows += found
-        length += text_length(found)
+        more = Columns.of_rows(found)
+        columns = columns.with_more(more)
+        length += more.text_length()
         if len(found) < count:
             break
-        count = max(1, (length_max - length) * len(rows) // (length + 1))
-    return rows
+        count = max(1, (length_max - length) * len(columns) // (length + 1))
+    return columns
 
 
 class _Idle(Generic[Connection]):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, overload
+
+from tailrace.sync.columns import Columns
 
 Key: TypeAlias = tuple[Any, ...]
 """The key of a row, a value for each of its columns."""
@@ -42,23 +44,115 @@ class Ack(NamedTuple):
     """Why it does not want it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowBatch:
-    """Rows of one table: its columns in order, and then those of `ROW_STAMP`. Of one that is gone the key counts."""
+class Acks(Sequence[Ack]):
+    """Acknowledgements, column by column."""
 
-    columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
-    unknown: frozenset[str] = frozenset()
-    """Columns that the sender has and the receiver has not."""
+    __slots__ = ("keys", "nodes", "refused", "versions")
+
+    def __init__(
+        self,
+        keys: Sequence[Sequence[Any]],
+        versions: Sequence[VersionId],
+        nodes: Sequence[int],
+        refused: Mapping[int, str] | None = None,
+    ) -> None:
+        """`keys` has each column of the key, `refused` by their places why some are not wanted."""
+        self.keys = keys
+        self.versions = versions
+        self.nodes = nodes
+        self.refused = refused or {}
+
+    @classmethod
+    def of(cls, acks: Sequence[Ack]) -> Acks:
+        """The same acknowledgements; there must be one."""
+        if isinstance(acks, Acks):
+            return acks
+        keys, versions, nodes = zip(*(tracker for tracker, _ in acks), strict=True)
+        refused = {place: why for place, (_, why) in enumerate(acks) if why is not None}
+        return cls(list(zip(*keys, strict=True)), versions, nodes, refused)
+
+    def without(self, places: Collection[int]) -> Acks:
+        """All but some."""
+        if not places:
+            return self
+        kept = [place for place in range(len(self)) if place not in places]
+        refused = {new: self.refused[place] for new, place in enumerate(kept) if place in self.refused}
+        keys = [[column[place] for place in kept] for column in self.keys]
+        return Acks(keys, [self.versions[place] for place in kept], [self.nodes[place] for place in kept], refused)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.versions)
+
+    @overload
+    def __getitem__(self, place: int) -> Ack: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Ack]: ...
+    def __getitem__(self, place: int | slice) -> Ack | list[Ack]:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        key = tuple(column[place] for column in self.keys)
+        return Ack(Tracker(key, self.versions[place], self.nodes[place]), self.refused.get(place))
+
+
+class RowBatch:
+    """Rows of one table: its columns in order, and then those of `ROW_STAMP`. Of one that is gone the key counts.
+
+    It is made of rows or of columns, and gives both.
+    """
+
+    __slots__ = ("_by_column", "_rows", "columns", "unknown")
+
+    def __init__(
+        self, columns: tuple[str, ...], rows: list[tuple[Any, ...]] | Columns, unknown: frozenset[str] = frozenset()
+    ) -> None:
+        """`unknown`: columns that the sender has and the receiver has not."""
+        self.columns = columns
+        self.unknown = unknown
+        self._by_column = rows if isinstance(rows, Columns) else None
+        self._rows = None if isinstance(rows, Columns) else rows
+
+    @property
+    def rows(self) -> list[tuple[Any, ...]]:
+        if self._rows is None:
+            self._rows = self.by_column.rows()
+        return self._rows
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all rows have as many values as they should."""
+        return self._rows is None or set(map(len, self._rows)) <= {len(self.columns) + len(ROW_STAMP)}
+
+    @property
+    def by_column(self) -> Columns:
+        """Raises `ValueError` if rows have not as many values as others."""
+        if self._by_column is None:
+            empty = [()] * (len(self.columns) + len(ROW_STAMP))
+            self._by_column = Columns.of_rows(self.rows) if self.rows else Columns(empty)
+        return self._by_column
+
+    def __len__(self) -> int:
+        return len(self.by_column) if self._rows is None else len(self._rows)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RowBatch):
+            return NotImplemented
+        return (self.columns, self.rows, self.unknown) == (other.columns, other.rows, other.unknown)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"RowBatch({self.columns}, {self.rows}, {self.unknown})"
+
+    def parted(self, place: int) -> tuple[RowBatch, RowBatch]:
+        """The rows up to one of them, and the others."""
+        first, second = self.rows[:place], self.rows[place:]
+        return RowBatch(self.columns, first, self.unknown), RowBatch(self.columns, second, self.unknown)
 
     @property
     def is_cut(self) -> bool:
         """Whether there may be fewer rows than were asked for only because they are large. Texts are all that counts,
         and their sum need not be exact: whoever asked in vain has lost nothing but a question."""
-        return text_length(self.rows) > PAGE_LENGTH_MAX // 2
+        return self.by_column.text_length() > PAGE_LENGTH_MAX // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +170,3 @@ class Receipt:
         self.refused.extend(other.refused)
         self.older.extend(other.older)
         self.left.extend(other.left)
-
-
-def text_length(rows: Iterable[tuple[Any, ...]]) -> int:
-    """How long all texts are together, and bytes as they are written."""
-    length = 0
-    for column in zip(*rows, strict=True):
-        types = set(map(type, column))
-        if types == {str}:
-            length += sum(map(len, column))
-        elif str in types or bytes in types:
-            length += sum(len(value) for value in column if type(value) is str)
-            length += sum(2 * len(value) for value in column if type(value) is bytes)
-    return length

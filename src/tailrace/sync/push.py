@@ -1,8 +1,8 @@
 """Push: connected nodes are told at once of what there is for them.
 
 A thread looks into the ChangeLog about every 100 ms, says in the trackers who gets what, and tells the channels. A node
-is told of a table once, until it asks for something of it, or what there is at all: then what comes afterwards is worth
-telling again. So nothing is missed, also if another process works off the ChangeLog.
+is told of a table once, until it asks for something of it, or hears that there is nothing: then what comes afterwards
+is worth telling again. So nothing is missed, also if another process works off the ChangeLog.
 """
 
 from __future__ import annotations
@@ -71,10 +71,16 @@ class Channel:
             self._told.update(found)
         return found
 
-    def forget(self, table: int | None = None) -> None:
-        """The node asks for what there is in a table, or in any."""
+    def forget(self, table: int) -> None:
+        """The node asks for what there is in a table."""
         with self._lock:
-            self._told -= self._told if table is None else {table}
+            self._told.discard(table)
+
+    def keep(self, pending: Collection[int]) -> None:
+        """The node hears which tables have something; it may ask in the midst of a round, and act on none of them. So
+        those it was not told of are told even so, and those it does not want are not told again and again."""
+        with self._lock:
+            self._told.intersection_update(pending)
 
     def send(self, tables: Collection[int]) -> None:
         """From any thread."""
@@ -138,14 +144,13 @@ class Channels:
         with self._lock:
             return {node: list(channels) for node, channels in self._by_node.items() if channels}
 
-    def forget(self, node: int, table: int | None = None) -> None:
+    def forget(self, node: int, table: int) -> None:
         for channel in self.all().get(node, []):
             channel.forget(table)
 
-    def knows(self, node: int, tables: Collection[int]) -> None:
-        """A node has heard of these, as an answer. What it does not want is not told to it again and again."""
+    def keep(self, node: int, pending: Collection[int]) -> None:
         for channel in self.all().get(node, []):
-            channel.fresh(tables)
+            channel.keep(pending)
 
     def close(self) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ import orjson
 from tailrace.sync import names
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
-from tailrace.sync.exchange import Ack, Key
+from tailrace.sync.exchange import Acks, Key
 from tailrace.sync.incoming import Here, Incoming, Reception
 from tailrace.sync.names import Dialect, equal, mark, quoted
 from tailrace.sync.room import Room
@@ -105,19 +105,19 @@ def keep_waiting(reception: Reception, row: Incoming, told: Mapping[str, Any], w
     return _keep(reception.link, shape, entry, reception.room)
 
 
-def keep_rejected(link: Link, shape: Shape, node: int, acks: Sequence[Ack], room: Room) -> list[Ack]:
+def keep_rejected(link: Link, shape: Shape, node: int, acks: Acks, room: Room) -> Acks:
     """Rows of this node that another one does not want. Gives the acks that count: where there is no room it is as if
     nothing had been said, and the row stays pending. Nobody can reject what is not meant for it."""
-    counting = []
-    for ack in acks:
-        if ack.refused is not None:
-            if not _is_tracked(link, shape, node, ack.tracker.key):
-                continue
-            lost = Lost(ack.tracker.key, node, str(ack.tracker.version), _row(link, shape, ack.tracker.key))
-            if not _keep(link, shape, _entry(shape, Why.REJECTED, lost, ack.refused, node), room):
-                continue
-        counting.append(ack)
-    return counting
+    ignored = set()
+    for place, why in acks.refused.items():
+        key, version, _ = acks[place].tracker
+        if not _is_tracked(link, shape, node, key):
+            ignored.add(place)
+            continue
+        lost = Lost(key, node, str(version), _row(link, shape, key))
+        if not _keep(link, shape, _entry(shape, Why.REJECTED, lost, why, node), room):
+            ignored.add(place)
+    return acks.without(ignored)
 
 
 def without_room(reception: Reception, edits: Sequence[Lost]) -> set[Key]:

@@ -207,7 +207,7 @@ class _Receiving:
 
 def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) -> None:
     """The sender has what it sent. If another version stays here, it gets that; of one that was refused it would not
-    want what is older than its own.
+    want what is older than its own. Where an own rule decides that says nothing: what it was to get, it still gets.
 
     Where only hooks know who may have a row, they are asked: it does not get one because it has sent its key.
     """
@@ -215,6 +215,7 @@ def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) 
     take_turn(link, shape)
     here = _here(link, shape, [row for row, _ in rows])
     done: list[tuple[object, ...]] = []
+    undecided: list[tuple[object, ...]] = []
     others: list[tuple[object, ...]] = []
     asked: list[tuple[tuple[object, ...], bool]] = []
     for row, is_refused in rows:
@@ -222,11 +223,13 @@ def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) 
         now = here.get(row.key)
         has = (*key, reception.sender, row.version, 0 if shape.is_hash else row.node)
         if now is None or now.stamp == row.stamp or (is_refused and now.stamp < row.stamp):
-            done.append((*has, True))
+            is_undecided = is_refused and now is not None and shape.entity.conflict is Rule.CUSTOM
+            (undecided if is_undecided else done).append((*has, True))
         else:
             others.append((*has, shape.entity.is_told_by_hooks))
             asked.append((key, now.is_deleted))
     _put_trackers(link, shape, done)
+    _put_trackers(link, shape, undecided, leaves_open=True)
     _put_trackers(link, shape, others, leaves_open=shape.entity.is_told_by_hooks)
     if shape.entity.is_told_by_hooks:
         changes.ask_hooks(link, shape, asked)

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Final, Protocol
 
 from tailrace.ahead import one_ahead
-from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
 from tailrace.sync.pagesize import PageSize
 from tailrace.sync.shape import Shape
 from tailrace.sync.store import SyncStore
@@ -197,7 +197,7 @@ class _Exchange:
     def _in_turn(self, batch: RowBatch, pending: Callable[[], set[int]]) -> RowBatch:
         """Rows, unless a lower batch has something. That is asked after they were read: what they may depend on was
         committed with them or before them, so it is either here or pending."""
-        if batch.rows and self._lower and not self._lower.isdisjoint(pending()):
+        if len(batch) and self._lower and not self._lower.isdisjoint(pending()):
             self.stands_back = True
             return RowBatch((), [])
         return batch
@@ -217,11 +217,11 @@ class _Exchange:
         while not is_last:
             limit, began_s = self._size.rows, time.perf_counter()
             batch = ask(after, limit)
-            if not batch.rows:
+            if not len(batch):
                 return
             is_last = len(batch) < limit and not batch.is_cut
             yield _Page(batch, is_last, time.perf_counter() - began_s)
-            after = tuple(batch.rows[-1][batch.columns.index(name)] for name in self._shape.key)
+            after = tuple(batch.by_column.values[batch.columns.index(name)][-1] for name in self._shape.key)
 
     def _taken(
         self, pages: Iterator[_Page], take: Callable[[RowBatch], Receipt]
@@ -256,16 +256,17 @@ class _Exchange:
         return progress
 
 
-def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> list[Ack]:
+def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> Acks:
     """For each row of a batch that was not left, what its sender is told."""
-    columns = list(zip(*batch.rows, strict=True))
-    keys = zip(*(columns[batch.columns.index(name)] for name in shape.key), strict=True)
-    trackers = map(Tracker, keys, columns[-1], columns[-3])
+    values = batch.by_column.values
+    keys = [values[batch.columns.index(name)] for name in shape.key]
     if not receipt.refused and not receipt.left:
-        return list(map(Ack, trackers))
-    refused = {ack.tracker.key: ack.refused for ack in receipt.refused}
+        return Acks(keys, values[-1], values[-3])
+    why = {ack.tracker.key: ack.refused for ack in receipt.refused}
     left = {ack.tracker.key for ack in receipt.left}
-    return [Ack(tracker, refused.get(tracker.key)) for tracker in trackers if tracker.key not in left]
+    places = {place: key for place, key in enumerate(zip(*keys, strict=True)) if key in why or key in left}
+    refused = {place: told for place, key in places.items() if (told := why.get(key)) is not None}
+    return Acks(keys, values[-1], values[-3], refused).without({place for place in places if places[place] in left})
 
 
 def _counted(progress: Progress, receipt: Receipt, *, fetched: int = 0, sent: int = 0) -> Progress:

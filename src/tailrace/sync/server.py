@@ -166,11 +166,10 @@ class Service:
 
     async def pending(self, request: Request, caller: Caller) -> Response:
         parameters(request)
-        self._channels.forget(caller.node)
 
         def ask() -> Answer:
             tables = self._pending_tables(caller.node)
-            self._channels.knows(caller.node, tables)
+            self._channels.keep(caller.node, tables)
             for table in self._store.shapes.keys() - self._has_rows:
                 if not self._store.is_empty(table):
                     self._has_rows.add(table)

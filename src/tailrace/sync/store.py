@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tailrace.errors import TailraceError
@@ -14,7 +14,7 @@ from tailrace.masking import keep_secret
 from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, room, trackers, waiting
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
-from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
 from tailrace.sync.ids import KeyMaker
 from tailrace.sync.incoming import Reception
 from tailrace.sync.names import mark
@@ -241,18 +241,30 @@ class SyncStore:
 
     def already_received(self, table_id: int, asked: Sequence[Tracker]) -> list[Tracker]:
         """Of some versions those that are the ones here."""
+        if not asked:
+            return []
         shape = self.shape(table_id)
-        return self.database.read(lambda link: trackers.held(link, shape, asked)) if asked else []
+        try:
+            return self.database.read(lambda link: trackers.held(link, shape, asked))
+        except TailraceError as error:
+            if error.code != "sync.malformed":
+                raise
+        if len(asked) == 1:  # what cannot be a key here is none; its row is refused when it comes
+            return []
+        half = len(asked) // 2
+        return self.already_received(table_id, asked[:half]) + self.already_received(table_id, asked[half:])
 
     def mark_processed(self, table_id: int, node: int, acks: Sequence[Ack]) -> None:
         """A node has these versions, or does not want them."""
         shape = self.shape(table_id)
+        if not acks:
+            return
+        told = Acks.of(acks)
 
         def note(link: Link) -> None:
-            trackers.mark(link, shape, node, quarantine.keep_rejected(link, shape, node, acks, Room(self._room)))
+            trackers.mark(link, shape, node, quarantine.keep_rejected(link, shape, node, told, Room(self._room)))
 
-        if acks:  # it may be undone: then the row is offered again
-            self.database.write(note, must_last=any(ack.refused is not None for ack in acks))
+        self.database.write(note, must_last=bool(told.refused))  # it may be undone: then the row is offered again
 
     def receive(self, table_id: int, sender: int, batch: RowBatch) -> Receipt:
         """Take rows of a node."""
@@ -284,8 +296,8 @@ class SyncStore:
             )
         half = len(batch) // 2
         receipt = Receipt()
-        for rows in (batch.rows[:half], batch.rows[half:]):
-            receipt.extend(self.receive(table_id, sender, replace(batch, rows=rows)))
+        for rows in batch.parted(half):
+            receipt.extend(self.receive(table_id, sender, rows))
         return receipt
 
     def _reception(self, link: Link, table_id: int, sender: int, *, has_room: bool = False) -> Reception:
@@ -413,7 +425,7 @@ class SyncStore:
         if not nodes.add(link, self.database.dialect, node, rel, auth):
             return False
         for shape in self.shapes.values():
-            changes.welcome(link, shape, node)
+            changes.welcome(link, shape, node, self.database.refusals)
         return True
 
 

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 import orjson
 
+from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
-from tailrace.sync.exchange import ANY_NODE, PAGE_LENGTH_MAX, Ack, Key, RowBatch, Tracker
+from tailrace.sync.exchange import ANY_NODE, PAGE_LENGTH_MAX, Acks, Key, RowBatch, Tracker
 from tailrace.sync.names import Dialect, equal, quoted
 from tailrace.sync.shape import Shape
 from tailrace.sync.templates import for_node
-from tailrace.sync.values import from_wire, to_wire
+from tailrace.sync.valuelist import run_with_values
+from tailrace.sync.values import columns_from_wire, columns_to_wire, from_wire
 
 _TURN: Final = 0x446F6F7254
 """The number of PostgreSQL's lock for whose turn it is."""
+_WHOLE: Final = ("smallint", "integer", "bigint")
+_DENSE: Final = 4
+"""Of so many keys that there could be, one is told of."""
+_BY_SCAN: Final = "SELECT set_config('enable_nestloop', 'off', true)"
 
 
 def take_turn(link: Link, shape: Shape, *, alone: bool = False) -> None:
@@ -33,8 +40,12 @@ def pending(link: Link, shape: Shape, node: int, after: Key | None, limit: int) 
     """Versions that a node should get, in the order of their keys."""
     wanted = [*(shape.shown(name, column) for name, column in _tracker_columns(shape)), *current(shape)]
     query, values = _pending_query(shape, wanted, node, after, limit)
-    rows = to_wire(shape, link.page(query, values, PAGE_LENGTH_MAX), shape.key)
-    return [Tracker(row[:-2], row[-2], row[-1]) for row in rows]
+    found = link.page(query, values, PAGE_LENGTH_MAX)
+    if not found:
+        return []
+    columns_to_wire(shape, found, shape.key)
+    *keys, versions, nodes = found.values
+    return list(map(Tracker, zip(*keys, strict=True), versions, nodes))
 
 
 def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: int) -> RowBatch:
@@ -45,8 +56,11 @@ def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: 
         for name in shape.column_names
     ]
     query, values = _pending_query(shape, [*wanted, *_stamp(shape)], node, after, limit)
-    rows = link.page(query, values, PAGE_LENGTH_MAX)
-    return RowBatch(shape.column_names, to_wire(shape, rows, shape.column_names))
+    found = link.page(query, values, PAGE_LENGTH_MAX)
+    if not found:
+        return RowBatch(shape.column_names, [])
+    columns_to_wire(shape, found, shape.column_names)
+    return RowBatch(shape.column_names, found)
 
 
 def has_pending(link: Link, shape: Shape, node: int) -> bool:
@@ -68,20 +82,31 @@ def pending_nodes(link: Link, shape: Shape) -> list[int]:
 def held(link: Link, shape: Shape, trackers: Sequence[Tracker]) -> list[Tracker]:
     """Of some versions those that are the ones here."""
     if shape.dialect is Dialect.POSTGRES:
-        places = link.rows(_held_postgres(shape), (_as_json(shape, trackers),))
+        places = link.rows(_held_postgres(shape), (_as_json(shape, _bound(shape, trackers)),))
         return [trackers[place - 1] for (place,) in places]
     query = f"""SELECT 1 FROM {shape.stamp} AS door_st {_with_table(shape)}
         WHERE {equal([f"door_st.{name}" for name in shape.stamp_key], _marks(shape))} AND {_is_current(shape)}"""
     return [each for each, told in zip(trackers, _bound(shape, trackers), strict=True) if link.rows(query, told)]
 
 
-def mark(link: Link, shape: Shape, node: int, acks: Sequence[Ack]) -> None:
+def mark(link: Link, shape: Shape, node: int, acks: Acks) -> None:
     """A node has these versions, or does not want them. Where another one is here by now, it should get that."""
+    if not acks:
+        return
     take_turn(link, shape)
-    if shape.dialect is Dialect.POSTGRES:
-        link.run(_mark_postgres(shape), (_as_json(shape, [ack.tracker for ack in acks]), node))
-    else:
-        link.run_many(_mark_sqlite(shape), [(*told, node) for told in _bound(shape, [ack.tracker for ack in acks])])
+    keys = Columns(acks.keys)
+    columns_from_wire(shape, keys, shape.key)
+    made_by = [ANY_NODE] * len(acks) if shape.is_hash else acks.nodes  # a hash says by itself what it is of
+    if shape.dialect is Dialect.SQLITE:
+        run_with_values(link, partial(_mark_sqlite, shape, node), [*keys.values, acks.versions, made_by])
+        return
+    if _is_dense(shape, keys):
+        link.run(_BY_SCAN)
+        arrays = map(_array, (keys.values[0], acks.versions, made_by))
+        if link.run(_mark_dense(shape), (*arrays, node, keys.values[0][0], keys.values[0][-1])) == len(acks):
+            return
+    rows = zip(*keys.values, acks.versions, made_by, strict=True)
+    link.run(_mark_postgres(shape), (_as_json(shape, rows), node))
 
 
 def forget(link: Link, shape: Shape, node: int) -> None:
@@ -185,17 +210,33 @@ def _bound(shape: Shape, trackers: Sequence[Tracker]) -> list[tuple[object, ...]
     return [(*key, each.version, each.node) for key, each in zip(keys, trackers, strict=True)]
 
 
-def _mark_sqlite(shape: Shape) -> str:
-    count = len(shape.key)
-    version, by, node = (shape.mark(count + number) for number in (1, 2, 3))
-    same = equal(
-        [f"door_st.{name}" for name in shape.stamp_key], [f"{shape.tracker}.{name}" for name in shape.tracker_key]
-    )
-    here = f"FROM {shape.stamp} AS door_st {_with_table(shape)} WHERE {same}"
-    made_by = f"CASE {by} WHEN {ANY_NODE} THEN (SELECT {current(shape)[1]} {here}) ELSE {by} END"
-    return f"""UPDATE {shape.tracker} SET trkrVersionId = {version}, trkrVersionNode = coalesce({made_by}, 0),
-        trkrProcessed = EXISTS (SELECT 1 {here} AND {_is_current(shape)})
-        WHERE {equal(shape.tracker_key, _marks(shape))} AND trkrDestinationNode = {node}"""
+def _mark_sqlite(shape: Shape, node: int, listed: str) -> str:
+    """A statement that marks the versions of a list."""
+    keys = key_columns(shape, "door_a")
+    same = equal([f"door_st.{name}" for name in shape.stamp_key], keys)
+    stamp = f"FROM {shape.stamp} AS door_st {_with_table(shape)} WHERE {same}"
+    here, here_node = current(shape)
+    made_by = f"CASE door_a.n WHEN {ANY_NODE} THEN (SELECT {here_node} {stamp}) ELSE door_a.n END"
+    is_current = f"{here} = door_a.v AND (door_a.n = {ANY_NODE} OR {here_node} = door_a.n)"
+    columns = ", ".join((*(f"k{number}" for number in range(1, len(keys) + 1)), "v", "n"))
+    return f"""WITH door_a({columns}) AS ({listed})
+        UPDATE {shape.tracker} SET trkrVersionId = door_a.v, trkrVersionNode = coalesce({made_by}, 0),
+            trkrProcessed = EXISTS (SELECT 1 {stamp} AND {is_current})
+        FROM door_a WHERE {equal([f"{shape.tracker}.{name}" for name in shape.tracker_key], keys)}
+            AND {shape.tracker}.trkrDestinationNode = {node:d}"""
+
+
+def _is_dense(shape: Shape, keys: Columns) -> bool:
+    """Whether there cannot be many more rows between the first and the last key, so that these are read as a whole."""
+    if len(shape.key) > 1 or shape.is_hash or shape.key_types[0] not in _WHOLE or keys.types(0) != {int}:
+        return False
+    first, last = keys.values[0][0], keys.values[0][-1]
+    return bool(0 < last - first < _DENSE * len(keys))
+
+
+def _array(values: Sequence[object]) -> str:
+    """Whole numbers, as PostgreSQL writes an array."""
+    return f"{{{','.join(map(str, values))}}}"
 
 
 def _told(shape: Shape) -> str:
@@ -214,15 +255,27 @@ def _held_postgres(shape: Shape) -> str:
 
 def _mark_postgres(shape: Shape) -> str:
     same = equal([f"door_st.{name}" for name in shape.stamp_key], key_columns(shape, "door_a"))
+    return _marked(shape, f"{_told(shape)} LEFT JOIN {shape.stamp} AS door_st ON {same} {_with_table(shape)}", "$2")
+
+
+def _mark_dense(shape: Shape) -> str:
+    """The same for versions of which the trackers are open, and all between two keys."""
+    told = "unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS door_a(k1, v, n)"
+    stamp, tracker = f"door_st.{shape.stamp_key[0]}", f"door_tr.{shape.tracker_key[0]}"
+    stamps = f"LEFT JOIN {shape.stamp} AS door_st ON {stamp} = door_a.k1 AND {stamp} BETWEEN $5 AND $6"
+    return f"{_marked(shape, f'{told} {stamps}', '$4')} AND NOT door_tr.trkrprocessed AND {tracker} BETWEEN $5 AND $6"
+
+
+def _marked(shape: Shape, told: str, node: str) -> str:
     here, here_node = current(shape)
     return f"""UPDATE {shape.tracker} AS door_tr SET trkrversionid = door_a.v,
         trkrversionnode = coalesce(CASE door_a.n WHEN {ANY_NODE} THEN {here_node} ELSE door_a.n END, 0),
         trkrprocessed = coalesce({here} = door_a.v AND (door_a.n = {ANY_NODE} OR {here_node} = door_a.n), false)
-        FROM {_told(shape)} LEFT JOIN {shape.stamp} AS door_st ON {same} {_with_table(shape)}
+        FROM {told}
         WHERE {equal([f"door_tr.{name}" for name in shape.tracker_key], key_columns(shape, "door_a"))}
-            AND door_tr.trkrdestinationnode = $2"""
+            AND door_tr.trkrdestinationnode = {node}"""
 
 
-def _as_json(shape: Shape, trackers: Sequence[Tracker]) -> str:
+def _as_json(shape: Shape, rows: Iterable[tuple[object, ...]]) -> str:
     names = [*(f"k{number}" for number in range(1, len(shape.key) + 1)), "v", "n"]
-    return orjson.dumps([dict(zip(names, told, strict=True)) for told in _bound(shape, trackers)]).decode()
+    return orjson.dumps([dict(zip(names, told, strict=True)) for told in rows]).decode()

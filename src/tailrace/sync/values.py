@@ -15,34 +15,41 @@ from typing import Any, Final
 import orjson
 
 from tailrace.errors import TailraceError
+from tailrace.sync.columns import Columns, Row, Types
 from tailrace.sync.names import Dialect
 from tailrace.sync.shape import Kind, Shape
 
 _TRUTH: Final = {0: False, 1: True}
 _BYTES_MARK: Final = "\\x"
-Row = tuple[Any, ...]
 
 
 def to_wire(shape: Shape, rows: list[Row], columns: Sequence[str]) -> list[Row]:
     """Rows whose first values are those of the named columns."""
     if not rows:
         return rows
-    places: dict[int, Callable[[Any], Any]] = {}
-    for place, (name, column) in enumerate(zip(columns, zip(*rows, strict=True), strict=False)):
-        if (make := _maker(shape.dialect, shape.column(name).kind, column)) is not None:
-            places[place] = make
-    return _changed(rows, places)
+    found = Columns.of_rows(rows)
+    columns_to_wire(shape, found, columns)
+    return found.rows()
 
 
-def _maker(dialect: Dialect, kind: Kind, column: Row) -> Callable[[Any], Any] | None:
+def columns_to_wire(shape: Shape, columns: Columns, names: Sequence[str]) -> None:
+    """The same for columns; those that travel otherwise than the driver gives them are changed where they are."""
+    for place, name in enumerate(names):
+        values, types = columns.values[place], columns.types(place)
+        if (make := _maker(shape.dialect, shape.column(name).kind, values, types)) is not None:
+            columns.put(place, map(make, values))
+
+
+def _maker(dialect: Dialect, kind: Kind, column: Sequence[Any], types: Types) -> Callable[[Any], Any] | None:
     """What has to be done with each value of a column; mostly nothing."""
-    types = set(map(type, column))
     if dialect is Dialect.SQLITE and kind is Kind.BYTES:
         return _bytes if types & {bytes, str, float} else None
     if dialect is Dialect.SQLITE and kind is Kind.BOOLEAN and int in types:
-        return _boolean
+        return _TRUTH.__getitem__ if types == {int} and set(column) <= _TRUTH.keys() else _boolean
     if bytes in types:
         return _plain
+    if float not in types:
+        return None
     reals = column if types == {float} else [value for value in column if type(value) is float]
     return None if all(map(isfinite, reals)) else _real
 
@@ -56,6 +63,22 @@ def from_wire(shape: Shape, rows: list[Row], columns: Sequence[str]) -> list[Row
     if is_odd:
         return _changed(rows, dict.fromkeys(range(len(columns)), _read_marked) | _bytes_places(shape, columns))
     return _changed(rows, _bytes_places(shape, columns)) if str in types else rows
+
+
+def columns_from_wire(shape: Shape, columns: Columns, names: Sequence[str]) -> None:
+    """The same for columns, which are changed where they are."""
+    for place, name in enumerate(names):
+        types = columns.types(place)
+        is_odd = dict in types or list in types
+        make: Callable[[Any], Any] | None = None
+        if shape.dialect is Dialect.POSTGRES:
+            make = _read_postgres if is_odd else None
+        elif shape.column(name).kind is Kind.BYTES:
+            make = _read_bytes if is_odd or str in types else None
+        elif is_odd:
+            make = _read_marked
+        if make is not None:
+            columns.put(place, map(make, columns.values[place]))
 
 
 def recordset(rows: Iterable[Row]) -> str:

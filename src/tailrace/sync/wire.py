@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final
 
@@ -21,7 +22,8 @@ import orjson
 
 from tailrace.errors import TailraceError
 from tailrace.sync import names
-from tailrace.sync.exchange import ANY_NODE, ROW_STAMP, Ack, Key, Receipt, RowBatch, Tracker, VersionId
+from tailrace.sync.columns import Columns
+from tailrace.sync.exchange import ANY_NODE, ROW_STAMP, Ack, Acks, Key, Receipt, RowBatch, Tracker, VersionId
 from tailrace.sync.names import numbered
 from tailrace.sync.shape import KEY_COLUMNS_MAX, Kind, Shape
 
@@ -65,10 +67,12 @@ class Wire:
         ]
 
     def acks(self, acks: Sequence[Ack]) -> list[Json]:
-        told = self.trackers(tracker for tracker, _ in acks)
-        for each, (_, refused) in zip(told, acks, strict=True):
-            if refused is not None:
-                each["refused"] = refused
+        if not acks:
+            return []
+        columns = Acks.of(acks)
+        told = self.trackers(map(Tracker, zip(*columns.keys, strict=True), columns.versions, columns.nodes))
+        for place, refused in columns.refused.items():
+            told[place]["refused"] = refused
         return told
 
     def receipt(self, receipt: Receipt) -> Json:
@@ -81,22 +85,20 @@ class Wire:
     def rows(self, batch: RowBatch, receiver: int) -> list[Json]:
         """Rows for a node."""
         columns = batch.columns
-        count = len(columns)
-        key_names = numbered(names.TRACKER_KEY, len(self.shape.key))
-        keys = [(name, columns.index(column)) for name, column in zip(key_names, self.shape.key, strict=True)]
-        found = []
-        for row in self._as_text(batch) if self.longs_as_text else batch.rows:
-            told = dict(zip(columns, row, strict=False))
-            for name, place in keys:
-                told[name] = row[place]
-            told[names.TRACKER_NODE] = self._long(receiver)
-            told[names.TRACKER_VERSION] = row[count + 3]
-            told[names.TRACKER_PROCESSED] = False
-            told["doorTime"] = row[count]
-            told["doorNode"] = row[count + 1]
-            told["doorDeleted"] = bool(row[count + 2])
-            found.append(told)
-        return found
+        values = batch.by_column.values
+        if self.longs_as_text:
+            values = self._as_text(columns, values)
+        times, nodes, gone, versions = values[len(columns) :]
+        told: dict[str, Iterable[Any]] = dict(zip(columns, values, strict=False))
+        for name, column in zip(numbered(names.TRACKER_KEY, len(self.shape.key)), self.shape.key, strict=True):
+            told[name] = told[column]
+        told[names.TRACKER_NODE] = repeat(self._long(receiver))
+        told[names.TRACKER_VERSION] = versions
+        told[names.TRACKER_PROCESSED] = repeat(False)
+        told["doorTime"] = times
+        told["doorNode"] = nodes
+        told["doorDeleted"] = map(bool, gone)
+        return [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=False)]
 
     # What has come.
 
@@ -107,9 +109,10 @@ class Wire:
 
     def read_acks(self, told: Any) -> list[Ack]:
         trackers = self.read_trackers(told)
+        if not any("refused" in each for each in told):
+            return list(map(Ack, trackers))
         return [
-            Ack(tracker, self._read_reason(each["refused"]) if "refused" in each else None)
-            for tracker, each in zip(trackers, told, strict=True)
+            Ack(tracker, self._read_reason(each.get("refused"))) for tracker, each in zip(trackers, told, strict=True)
         ]
 
     def read_receipt(self, told: Any) -> Receipt:
@@ -198,34 +201,28 @@ class Wire:
             if (own := self.own_name(name)) is not None and (own not in theirs or name == own):
                 theirs[own] = name
         columns = tuple(name for name in self.shape.column_names if name in theirs)
-        pick = itemgetter(*(theirs[name] for name in columns)) if len(columns) > 1 else None
         rest = [theirs.get(name) for name in (*ROW_STAMP[:3], self.shape.entity.version)]
         absent = [None] * len(rows)
-        times, nodes, flags, made = (absent if name is None else [row[name] for row in rows] for name in rest)
+        times, nodes, flags, made = (absent if name is None else list(map(itemgetter(name), rows)) for name in rest)
         if not set(map(type, flags)) <= {bool, int, type(None)} or not set(flags) <= _FLAGS.keys():
             raise malformed("a row's doorDeleted is neither true nor false")
-        values = list(map(pick, rows)) if pick else [tuple(row[theirs[name]] for name in columns) for row in rows]
+        values = [list(map(itemgetter(theirs[name]), rows)) for name in columns]
         if self.longs_as_text:
-            values = [self._read_longs(columns, each) for each in values]
+            values = [
+                list(map(_number, column)) if name in self._longs else column
+                for name, column in zip(columns, values, strict=True)
+            ]
             times, nodes = list(map(_number, times)), list(map(_number, nodes))
             made = made if self.shape.is_hash else list(map(_number, made))
         gone = [_FLAGS[flag] for flag in flags]
-        versions = map(self.read_version, times, nodes, gone, made) if any(gone) else made
-        found = [(*each, *stamp) for each, *stamp in zip(values, times, nodes, gone, versions, strict=True)]
-        return RowBatch(columns, found, self.unknown(told))
+        versions = list(map(self.read_version, times, nodes, gone, made)) if any(gone) else made
+        return RowBatch(columns, Columns([*values, times, nodes, gone, versions]), self.unknown(told))
 
-    def _read_longs(self, columns: Sequence[str], values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            _number(value) if name in self._longs else value for name, value in zip(columns, values, strict=True)
-        )
-
-    def _as_text(self, batch: RowBatch) -> list[tuple[Any, ...]]:
-        count = len(batch.columns)
-        places = {place for place, name in enumerate(batch.columns) if name in self._longs}
+    def _as_text(self, columns: Sequence[str], values: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+        count = len(columns)
+        places = {place for place, name in enumerate(columns) if name in self._longs}
         places |= {count, count + 1, count + 3}
-        return [
-            tuple(_text(value) if place in places else value for place, value in enumerate(row)) for row in batch.rows
-        ]
+        return [list(map(_text, column)) if place in places else column for place, column in enumerate(values)]
 
     def _long(self, number: int) -> int | str:
         return str(number) if self.longs_as_text else number
