@@ -74,6 +74,30 @@ def test_uninstalling_leaves_the_tables_as_they_were(place: Place) -> None:
     place.run("UPDATE todo SET what = 'bread'", "DELETE FROM todo")
 
 
+MOVES = {
+    "renamed": ("ALTER TABLE todo RENAME TO done", "ALTER TABLE done RENAME TO todo"),
+    "moved": ("CREATE SCHEMA away; ALTER TABLE todo SET SCHEMA away", "ALTER TABLE away.todo SET SCHEMA public"),
+    "with a name to be quoted": ('ALTER TABLE todo RENAME TO "To ""do"', 'ALTER TABLE "To ""do" RENAME TO todo'),
+}
+
+
+@pytest.mark.parametrize("how", MOVES)
+def test_uninstalling_after_the_table_was_renamed(place: Place, how: str) -> None:
+    if how == "moved" and not place.is_postgres:
+        pytest.skip("SQLite has no schemas")
+    there, back = MOVES[how]
+    place.run(todo.CREATE)
+    before = objects(place)
+    place.install(todo.todo())
+    place.run(*there.split(";"))
+    assert uninstall(place, todo.todo()) == ["todo"]
+    place.run(back)
+    if place.is_postgres:
+        assert objects(place) == before
+    else:  # which writes down a name that was changed with quotes
+        assert [each[:2] for each in objects(place)] == [each[:2] for each in before]
+
+
 def test_rows_that_were_there_are_sent_and_equal_ones_are_not(places: Places, dialect: str) -> None:
     place, other = places(dialect), places(dialect)
     rows = "INSERT INTO todo(id, changed, what) VALUES (1, 1000, 'same'), (2, {}, 'differs'), (3, NULL, 'no version')"

@@ -31,6 +31,9 @@ _UPGRADES: Final = {
 NODE_ID_MAX: Final = (1 << 63) - 1
 KEY_NODE_MAX: Final = (1 << 20) - 1
 _INSTALLING: Final = 0x446F6F72
+_CALLERS: Final = """SELECT tgname::text, tgrelid::regclass::text FROM pg_trigger
+    WHERE tgfoid = to_regprocedure($1) AND tgparentid = 0"""
+"""The triggers that call a function, and where they are: tables may have been renamed."""
 _LOCK_MS: Final = 10_000
 _LOCKED: Final = "55P03"
 """PostgreSQL's state of a lock that was not to be had in time."""
@@ -62,9 +65,9 @@ def uninstall_tables(link: Link, table_ids: Collection[int], dialect: Dialect) -
     """The same for tables that nobody declares any more."""
     found = installed(link, dialect)
     gone = [entry for table_id, entry in found.items() if table_id in table_ids]
-    for table_id, (table, tracker, stamp, view, _) in found.items():
+    for table_id, (_, tracker, stamp, view, _) in found.items():
         if table_id in table_ids:
-            _drop_triggers(link, table_id, table, view, dialect)
+            _drop_triggers(link, table_id, view, dialect)
             for name in (tracker, stamp):
                 link.run(f"DROP TABLE IF EXISTS {quoted(name)}")
             link.run(f"DELETE FROM {_own(dialect, names.ENTITIES)} WHERE tableId = {table_id:d}")
@@ -141,7 +144,7 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
             return shape
         _check_same_tables(shape, before)
         _wait_for_writers(link, shape, "ACCESS EXCLUSIVE")
-        _drop_triggers(link, shape.table_id, before[0], before[3], dialect)
+        _drop_triggers(link, shape.table_id, before[3], dialect)
     else:
         _check_free(link, dialect, (*_folded(shape), entity.view_name))
         _wait_for_writers(link, shape, "SHARE ROW EXCLUSIVE")
@@ -267,7 +270,7 @@ def _check_unique(link: Link, shape: Shape) -> None:
         raise TailraceError("config.invalid", what, hint="make one, or name other columns with `key`") from error
 
 
-def _drop_triggers(link: Link, table_id: int, table: str, view: str, dialect: Dialect) -> None:
+def _drop_triggers(link: Link, table_id: int, view: str, dialect: Dialect) -> None:
     link.run(f"DROP VIEW IF EXISTS {quoted(view)}")
     if dialect is Dialect.SQLITE:
         found = link.rows(
@@ -277,8 +280,8 @@ def _drop_triggers(link: Link, table_id: int, table: str, view: str, dialect: Di
             link.run(f"DROP TRIGGER {quoted(name)}")
         return
     for name in ("keyed", "noticed", "versioned", "received", "removed", "emptied"):
-        if link.value("SELECT to_regclass($1) IS NOT NULL", (quoted(table),)):
-            link.run(f"DROP TRIGGER IF EXISTS door_{table_id}_{name} ON {quoted(table)}")
+        for trigger, on in link.rows(_CALLERS, (f"door_{table_id}_{name}()",)):
+            link.run(f"DROP TRIGGER {quoted(trigger)} ON {on}")
         link.run(f"DROP FUNCTION IF EXISTS door_{table_id}_{name}()")
 
 
