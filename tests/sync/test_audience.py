@@ -12,6 +12,7 @@ from tailrace.sync.auth import Accept
 from tailrace.sync.client import SyncNode
 from tailrace.sync.entity import Changes, Entity, Receive, RunOnChange, Sql
 from tailrace.sync.exchange import Key
+from tailrace.sync.failing import Failing
 from tailrace.sync.round import Progress
 from tailrace.sync.server import ServerOptions
 from tailrace.sync.serving import SyncServer
@@ -19,7 +20,7 @@ from tailrace.sync.store import SyncStore
 from tests.sync.conftest import Places
 from tests.sync.direct import sync
 from tests.sync.places import Place
-from tests.sync.todo import node, put, remove, todo, whats
+from tests.sync.todo import CREATE, node, put, remove, todo, whats
 
 INTO = "INSERT INTO todoReplicate(trkrEntityPrimaryKey, trkrDestinationNode)"
 NOTES = "CREATE TABLE note(id bigint PRIMARY KEY, changed bigint, account text, what text)"
@@ -150,6 +151,40 @@ def test_a_function_says_who_gets_what(places: Places) -> None:
         calling.sync_with(url)
     assert whats(phone) == {1: "1", 3: "3"}
     assert [key for changes in seen for key in changes.upserted] == [(0,), (1,), (2,), (3,)]
+
+
+def test_a_function_that_fails_holds_up_its_table_alone(places: Places, dialect: str) -> None:
+    phone, central = places("sqlite"), places(dialect)
+    mood = ["bad"]
+    now_s = [0.0]
+
+    def tell_all(connection: Any, changes: Changes) -> Iterator[tuple[Key, int]]:
+        if mood[0] == "bad":
+            raise KeyError("a bad moment")
+        nodes = [row[0] for row in connection.execute("SELECT nodeId FROM DoorNode").fetchall()]
+        return ((key, each) for key in changes.upserted for each in nodes)
+
+    for place in (phone, central):
+        place.run(CREATE)
+        place.run(NOTES)
+    notes_too = Entity("note", 2, "changed")
+    one = phone.install(todo(), notes_too)
+    other = central.install(todo(on_change=tell_all, on_new_node=lambda _connection, _node: []), notes_too)
+    other.failing = Failing(lambda: now_s[0])
+    sync(one, other)
+    put(central, 1, "waits")
+    central.run("INSERT INTO note(id, what) VALUES (7, 'goes on')")
+    done = sync(other, one)
+    (error,) = other.failing.errors()
+    assert error.code == "sync.hook_failed" and "tell_all" in error.what and "a bad moment" in error.what
+    assert done.warnings == (error.what,)
+    assert notes(phone) == ["goes on"] and whats(phone) == {}
+    assert central.ask("SELECT count(*) FROM ChangeLog") == [(1,)]
+    mood[0] = "good"
+    assert not other.process_changes(), "it is left alone for a while"
+    now_s[0] = 3600.0
+    assert sync(other, one).warnings == ()
+    assert whats(phone) == {1: "waits"} and other.failing.errors() == []
 
 
 NOBODY: dict[str, dict[str, Any]] = {

@@ -16,7 +16,8 @@ from tailrace.sync.auth import Accept
 from tailrace.sync.backoff import MAX_S, Backoff
 from tailrace.sync.client import SyncNode
 from tailrace.sync.continuous import Continuous
-from tailrace.sync.entity import Entity
+from tailrace.sync.entity import Changes, Entity
+from tailrace.sync.exchange import Key
 from tailrace.sync.peerloop import State
 from tailrace.sync.server import ServerOptions
 from tailrace.sync.serving import SyncServer
@@ -85,6 +86,53 @@ def test_trackers_by_hand_are_noticed(places: Places, monkeypatch: pytest.Monkey
         into = "INSERT INTO todoReplicate(trkrEntityPrimaryKey, trkrDestinationNode)"
         laptop.run(f"{into} VALUES (2, {other.node_id})")
         wait_for(lambda: whats(central) == {2: "for central"})
+
+
+@pytest.mark.parametrize("where", ["client", "server"])
+def test_a_function_that_fails_once_ends_nothing(places: Places, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peerloop, "ROUND_EVERY_S", 3600.0)
+    laptop, central = places("sqlite"), places("sqlite")
+    failures = iter([KeyError("a bad moment")])
+
+    def tell_all(connection: Any, changes: Changes) -> list[tuple[Key, int]]:
+        for error in failures:
+            raise error
+        nodes = connection.execute("SELECT nodeId FROM DoorNode").fetchall()
+        return [(key, each) for key in changes.upserted for (each,) in nodes]
+
+    hooks = {"on_change": tell_all, "on_new_node": lambda _connection, _node: []}
+    one = node(laptop, **(hooks if where == "client" else {}))
+    other = node(central, **(hooks if where == "server" else {}))
+    with served(other) as url, running(one, url) as continuous:
+        wait_for(are_waiting(continuous))
+        put(laptop if where == "client" else central, 1, "waits for a moment")
+        if where == "client":
+            wait_for(lambda: continuous.error is not None and "tell_all" in continuous.error.what)
+        wait_for(lambda: whats(laptop) == whats(central) == {1: "waits for a moment"})
+        wait_for(lambda: continuous.error is None)
+
+
+def test_whatever_happens_when_changes_are_looked_at_is_told_and_tried_again(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laptop, central = places("sqlite"), places("sqlite")
+    one, other = node(laptop), node(central)
+    is_broken = threading.Event()
+    is_broken.set()
+    usual = SyncStore.process_changes
+
+    def process_changes(store: SyncStore) -> bool:
+        if is_broken.is_set():
+            raise MemoryError("there is none left")
+        return usual(store)
+
+    with served(other) as url, running(one, url) as continuous:
+        wait_for(are_waiting(continuous))
+        monkeypatch.setattr(SyncStore, "process_changes", process_changes)
+        wait_for(lambda: continuous.error is not None and "MemoryError" in continuous.error.what)
+        put(laptop, 1, "x")
+        is_broken.clear()
+        wait_for(lambda: whats(central) == {1: "x"} and continuous.error is None)
 
 
 def test_rows_go_on_from_one_peer_to_another(places: Places) -> None:

@@ -9,14 +9,15 @@ make a node's version forgotten.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
-from tailrace.errors import TailraceError
 from tailrace.sync import names, postgresddl, sqliteddl
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Changes, RunOnChange
 from tailrace.sync.exchange import Key
+from tailrace.sync.failing import HookFailed
 from tailrace.sync.names import Dialect, equal
 from tailrace.sync.shape import Shape
 from tailrace.sync.templates import fitted, for_node, with_table
@@ -48,10 +49,10 @@ def has_changes(link: Link, shapes: Sequence[Shape]) -> bool:
     return bool(shapes) and bool(link.rows(f"SELECT 1 FROM ChangeLog WHERE {_about(shapes)} LIMIT 1"))
 
 
-def process(link: Link, shapes: Sequence[Shape]) -> None:
-    """Take lines of the ChangeLog, and say in the trackers who gets what they are about."""
+def process(link: Link, shapes: Sequence[Shape], held: Collection[int] = ()) -> None:
+    """Take lines of the ChangeLog, and say in the trackers who gets what they are about; those of some tables stay."""
     take_turn(link, shapes[0], alone=True)
-    taken = _take(link, shapes)
+    taken = _take(link, [shape for shape in shapes if shape.table_id not in held])
     present = {table_id for (table_id,) in link.rows(f"SELECT DISTINCT chTableId FROM {taken}")}
     by_table = {shape.entity.table.lower(): shape for shape in shapes}
     for shape in shapes:
@@ -77,7 +78,8 @@ def welcome(link: Link, shape: Shape, node: int, refusals: tuple[type[Exception]
             _merge(link, shape, shadows.wanted(), is_unique=True)
     elif entity.on_new_node is not None:
         with _Shadows(link, shape) as shadows:
-            shadows.put((key, node) for key in entity.on_new_node(_driver(link), node))
+            with _told_by(shape, "on_new_node", entity.on_new_node):
+                shadows.put((key, node) for key in entity.on_new_node(_driver(link), node))
             _merge(link, shape, shadows.wanted(), is_unique=True)
     else:
         keys = ", ".join(f"{shape.table}.{name}" for name in shape.table_key)
@@ -119,7 +121,9 @@ def _run(link: Link, shape: Shape, by_table: dict[str, Shape], present: set[int]
         return
     if entity.on_change is not None:
         with _Shadows(link, shape) as shadows:
-            shadows.put(entity.on_change(_driver(link), _changes(link, shape, taken)))
+            changed = _changes(link, shape, taken)
+            with _told_by(shape, "on_change", entity.on_change):
+                shadows.put(entity.on_change(_driver(link), changed))
             _merge(link, shape, shadows.wanted(), is_unique=True)
         return
     keys = ", ".join(f"{shape.table}.{name}" for name in shape.table_key)
@@ -138,7 +142,7 @@ def _run(link: Link, shape: Shape, by_table: dict[str, Shape], present: set[int]
 def _run_hook(link: Link, shape: Shape, hook: RunOnChange, watched: Sequence[Shape], taken: str) -> None:
     with _Shadows(link, shape) as shadows:
         shadows.show_changes(watched, taken)
-        shadows.run(fitted(hook.sql.of(shape.dialect), shape.dialect))
+        shadows.run(fitted(hook.sql.of(shape.dialect), shape.dialect), watched)
         _merge(link, shape, shadows.wanted(), is_unique=True)
 
 
@@ -253,6 +257,20 @@ def _changes(link: Link, shape: Shape, taken: str) -> Changes:
     )
 
 
+@contextmanager
+def _told_by(shape: Shape, hook: str, function: Callable[..., object]) -> Iterator[None]:
+    """Whatever a function of the application raises, or says that cannot be."""
+    try:
+        yield
+    except Exception as error:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        why = f"{type(error).__name__}: {str(error).strip()}"
+        what = f"{hook} of table {shape.entity.table}, the function {name}, failed: {why}"
+        raise HookFailed(
+            what, "correct it; changes of the table wait, and it is asked again", {shape.table_id}
+        ) from error
+
+
 def _driver(link: Link) -> Any:
     return link.connection  # type: ignore[attr-defined]
 
@@ -302,13 +320,14 @@ class _Shadows:
         last = f"SELECT max(chId) FROM {taken} WHERE chTableId IN ({tables}) GROUP BY {', '.join(_COLUMNS[:5])}"
         self._link.run(f"CREATE TEMP TABLE {name} AS SELECT {columns} FROM {taken} WHERE chId IN ({last})")
 
-    def run(self, statement: str) -> None:
+    def run(self, statement: str, watched: Sequence[Shape] = ()) -> None:
         try:
             self._link.run(statement)
         except Exception as error:
             table = self._shape.entity.table
             what = f"the SQL that says who gets rows of table {table} failed: {str(error).strip()}"
-            raise TailraceError("sync.hook_failed", what, hint="correct it, then tailrace sync install") from error
+            tables = {self._shape.table_id, *(each.table_id for each in watched)}
+            raise HookFailed(what, "correct it, then tailrace sync install", tables) from error
 
     def put(self, wanted: Iterable[tuple[Key, int]]) -> None:
         """What a function says."""

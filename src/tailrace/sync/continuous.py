@@ -9,6 +9,7 @@ from typing import Final
 from tailrace.errors import TailraceError
 from tailrace.sync.address import PeerAddress
 from tailrace.sync.client import SyncNode
+from tailrace.sync.failing import unexpected
 from tailrace.sync.peerloop import PeerLoop, PeerStatus, Wait
 
 LOOK_EVERY_S: Final = 0.15
@@ -36,7 +37,7 @@ class Continuous:
         self._stopping = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="tailrace-sync-changes", daemon=True)
         self.error: TailraceError | None = None
-        """Why the own database cannot be looked at, while it cannot."""
+        """Why changes of the own database wait: it cannot be looked at, or a hook fails."""
 
     def __enter__(self) -> Continuous:
         for loop in self._loops:
@@ -63,6 +64,6 @@ class Continuous:
                 has_changed = self._node.store.process_changes()
                 for loop in self._loops:
                     loop.look(has_changed=has_changed)
-                self.error, pause_s = None, LOOK_EVERY_S
-            except TailraceError as error:
-                self.error, pause_s = error, _AGAIN_S
+                self.error, pause_s = next(iter(self._node.store.failing.errors()), None), LOOK_EVERY_S
+            except Exception as error:  # noqa: BLE001  whatever it is, the thread goes on
+                self.error, pause_s = unexpected(error), _AGAIN_S

@@ -18,6 +18,7 @@ from typing import Final
 from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_CHANNELS_MAX, SYNC_CHANNELS_PER_NODE_MAX
 from tailrace.sync.auth import Gate
+from tailrace.sync.failing import unexpected
 from tailrace.sync.store import SyncStore
 
 LOOK_S: Final = 0.1
@@ -187,13 +188,14 @@ class Dispatcher:
         while not self._stop.wait(_AGAIN_S if failed else LOOK_S):
             try:
                 self._look()
-            except TailraceError as error:
+            except Exception as reason:  # noqa: BLE001  whatever it is, the thread goes on
+                error = unexpected(reason)
                 if error.code != failed:
                     _log.warning("changes are not told at the moment, it is tried again: %s", error)
                 failed = error.code
             else:
                 failed = ""
-        with suppress(TailraceError):  # it is a pity, and no more
+        with suppress(Exception):  # it is a pity, and no more
             self._note_seen(time.monotonic())
 
     def _look(self) -> None:

@@ -88,7 +88,8 @@ def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> t
     theirs, empty_there = peer.pending_tables()
     ours = store.pending_tables(peer.node_id)
     common = [shape for shape in store.by_batch() if peer.tables is None or shape.table_id in peer.tables]
-    progress = replace(progress, warnings=tuple(_left_out(store, peer, theirs, ours)))
+    failing = [error.what for error in store.failing.errors()]
+    progress = replace(progress, warnings=(*failing, *_left_out(store, peer, theirs, ours)))
     left = _Left()
     waiting = [shape for shape in common if shape.table_id in theirs or shape.table_id in ours]
     for shape in waiting:  # in the order of their batches: no other one begins before they are done

@@ -15,6 +15,7 @@ from tailrace.sync import changes, growth, install, nodes, quarantine, receiving
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.failing import Failing, HookFailed
 from tailrace.sync.ids import KeyMaker
 from tailrace.sync.incoming import Reception
 from tailrace.sync.names import mark
@@ -91,6 +92,8 @@ class SyncStore:
         self._order = [shape.table_id for shape in ordered(found)]
         self._ignored: dict[int, frozenset[str]] = {}
         self._retry = Retry()
+        self.failing = Failing()
+        """The hooks that fail at the moment."""
         query = "SELECT nodeId, secret, keyNode FROM DoorSelf"
         self.node_id, self.secret, self.key_node = database.read(lambda link: link.rows(query))[0]
         keep_secret(self.secret)
@@ -190,12 +193,25 @@ class SyncStore:
     # What has changed here.
 
     def process_changes(self) -> bool:
-        """Say in the trackers who gets what has changed; whether anything had."""
+        """Say in the trackers who gets what has changed; whether anything had. What a hook that fails has to say waits,
+        and is in `failing`."""
         shapes = list(self.shapes.values())
-        found = False
-        while self.database.read(lambda link: changes.has_changes(link, shapes)):
-            found = True
-            self.database.write(lambda link: changes.process(link, shapes), must_last=False)
+        held, found = self.failing.held(), False
+
+        def has_changes(link: Link) -> bool:
+            return changes.has_changes(link, [shape for shape in shapes if shape.table_id not in held])
+
+        def process(link: Link) -> None:
+            changes.process(link, shapes, held)
+
+        while self.database.read(has_changes):
+            try:
+                self.database.write(process, must_last=False)
+                found = True
+            except HookFailed as error:
+                self.failing.failed(error)
+                held.update(error.tables)
+        self.failing.done(self.shapes.keys() - held)
         if self._retry.is_due(has_changed=found):
             found |= self._retry.did(self._take_waiting)
         return found
