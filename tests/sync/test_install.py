@@ -81,11 +81,12 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("how", MOVES)
-def test_uninstalling_after_the_table_was_renamed(place: Place, how: str) -> None:
-    if how == "moved" and not place.is_postgres:
-        pytest.skip("SQLite has no schemas")
-    there, back = MOVES[how]
+@pytest.mark.parametrize(
+    ("dialect", "how"),
+    [(dialect, how) for dialect in ("sqlite", "postgres") for how in MOVES if (dialect, how) != ("sqlite", "moved")],
+)
+def test_uninstalling_after_the_table_was_renamed(places: Places, dialect: str, how: str) -> None:
+    place, (there, back) = places(dialect), MOVES[how]
     place.run(todo.CREATE)
     before = objects(place)
     place.install(todo.todo())
