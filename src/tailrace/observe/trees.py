@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Final
+from typing import Any, Final
 
 from tailrace.errors import TailraceError
 from tailrace.node.status import leave
@@ -83,7 +83,7 @@ def tree_of(rows: Sequence[Row]) -> Iterator[TreeNode]:
         )
 
 
-def _read(said: dict[str, object], age_s: float) -> TreeNode:
-    node = TreeNode(**said)  # type: ignore[arg-type]
+def _read(said: Mapping[str, Any], age_s: float) -> TreeNode:
+    node = TreeNode(**said)
     seen_s_ago = None if node.seen_s_ago is None else node.seen_s_ago + age_s
     return replace(node, health=Health(node.health), seen_s_ago=seen_s_ago)
