@@ -101,6 +101,9 @@ SYNC_CHANNELS_MAX: Final = 2048
 SYNC_CHANNELS_PER_NODE_MAX: Final = 8
 """Nodes that are told of changes at once, and how often one may ask for it."""
 
+SYNC_AHEAD_S: Final = 86_400.0
+"""How far ahead of a node's clock a row may have been changed; nobody could change one from the far future again."""
+
 SYNC_NODES_MAX: Final = 100_000
 """Nodes that may come without having been registered."""
 

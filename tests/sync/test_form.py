@@ -18,7 +18,7 @@ sync:
   listen: 127.0.0.1:8087
   accept: anyone
   enrol: "${ENROL}"
-  clock: {warn_after: 2m, policy: correct}
+  clock: {warn_after: 2m, policy: correct, ahead_max: 2d}
   peers:
     - {name: central, url: "https://central.example:8087/", enrol: "${ENROL}", ca: ca.pem}
   entities:
@@ -63,7 +63,7 @@ def problems(directory: Path, text: str) -> str:
 def test_everything_that_can_be_said(tmp_path: Path) -> None:
     form = load_sync(written(tmp_path, WHOLE), ENVIRONMENT)
     assert form.accept is Accept.ANYONE
-    assert form.clock.rule == ClockRule(ClockPolicy.CORRECT, 120.0)
+    assert form.clock.rule == ClockRule(ClockPolicy.CORRECT, 120.0, 172_800.0)
     assert form.database.address == "postgresql://anna@db.example/todo?password=canary%20pass%2F1"
     (peer,) = form.peers
     assert peer.address.url == "https://central.example:8087"

@@ -263,20 +263,6 @@ def test_rows_that_are_not_what_the_protocol_says(place: Place, why: str) -> Non
     assert todo.whats(place) == {}
 
 
-def test_a_row_after_which_nothing_can_come_holds_nobody_up(places: Places, dialect: str) -> None:
-    place, other = places(dialect), places(dialect)
-    one, two = todo.node(place), todo.node(other)
-    todo.put(place, 1, "the last word", changed=(1 << 53) - 1)
-    sync(one, two)
-    todo.put(other, 1, "and yet another")
-    todo.put(other, 2, "milk")
-    assert sync(one, two).refused == 1
-    assert todo.whats(place) == {1: "the last word", 2: "milk"}
-    assert [(each.why, each.key) for each in one.quarantined()] == [("refused", [1])]
-    assert [(each.why, each.key) for each in two.quarantined()] == [("rejected", [1])]
-    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
-
-
 def test_rows_without_a_stamp_are_their_sender_s(place: Place) -> None:
     """As the first description has them: the time of a change is the version, and who sends it has made it."""
     store = todo.node(place)

@@ -46,7 +46,7 @@ class SyncNode:
         """What is missing in the database is made. `warn` is told of clocks that show another time."""
         opened = open_database(database) if isinstance(database, str) else database
         try:
-            self.store = SyncStore.install(opened, entities)
+            self.store = SyncStore.install(opened, entities, ahead_max_s=(clock or ClockRule()).ahead_max_s)
         except BaseException:
             opened.close()
             raise

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from tailrace.errors import TailraceError
+from tailrace.limits import SYNC_AHEAD_S
 from tailrace.units import show_seconds
 
 WARN_AFTER_S: Final = 60.0
@@ -29,14 +30,17 @@ class ClockRule:
 
     policy: ClockPolicy = ClockPolicy.WARN
     warn_after_s: float = WARN_AFTER_S
+    ahead_max_s: float = SYNC_AHEAD_S
+    """From here on rows of one node would be refused by the other, so nothing is synced but with `correct`."""
 
     def judge(self, peer: str, ahead_ms: int) -> ClockVerdict:
         """How another node's clock, which is so much ahead, is dealt with. Raises `sync.clock` if it is refused."""
-        if abs(ahead_ms) <= self.warn_after_s * 1000:
+        if abs(ahead_ms) <= min(self.warn_after_s, self.ahead_max_s) * 1000:
             return ClockVerdict(ahead_ms)
         shown = show_seconds(abs(ahead_ms) / 1000)
         what = f"the clock of {peer} is {shown} {'ahead of' if ahead_ms > 0 else 'behind'} this node's"
-        if self.policy is ClockPolicy.REFUSE:
+        is_too_far = abs(ahead_ms) > self.ahead_max_s * 1000 and self.policy is not ClockPolicy.CORRECT
+        if self.policy is ClockPolicy.REFUSE or is_too_far:
             raise TailraceError("sync.clock", f"{what}, and nothing is synced", hint="set the clocks, with NTP say")
         if self.policy is ClockPolicy.CORRECT:
             return ClockVerdict(ahead_ms, f"{what}; it goes by that one from now on", shift_ms=ahead_ms)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
+from tailrace.limits import SYNC_AHEAD_S
 from tailrace.sync.columns import Columns
 
 Key: TypeAlias = tuple[Any, ...]
@@ -17,8 +18,8 @@ VersionId: TypeAlias = int | str
 ANY_NODE: Final = -1
 """The node of a version when whoever tells of it does not say: then the version id alone counts."""
 
-TIME_MAX: Final = 1 << 53
-"""Milliseconds; what is later is no time, and could not be followed by anything."""
+AHEAD_MS: Final = int(SYNC_AHEAD_S * 1000)
+"""What an application says is later than this from now is not the time of a change."""
 
 PAGE_LENGTH_MAX: Final = 4 << 20
 """Rows of which the texts and bytes are longer than this are not sent together."""

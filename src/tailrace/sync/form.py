@@ -9,6 +9,7 @@ from urllib.parse import quote
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
 from tailrace.adaptor.options import Bytes, FilePath, Options, Seconds
+from tailrace.limits import SYNC_AHEAD_S
 from tailrace.relay.address import is_loopback
 from tailrace.sync.address import PeerAddress, checked_listen, checked_origin, checked_url
 from tailrace.sync.auth import SECRET_CHARACTERS_MIN, Accept
@@ -95,10 +96,12 @@ class ClockForm(Options):
     """How much clocks may differ."""
     policy: ClockPolicy = ClockPolicy.WARN
     """What happens when they differ more."""
+    ahead_max: Annotated[Seconds, Field(gt=0)] = SYNC_AHEAD_S
+    """How far ahead of this node's clock a row may have been changed."""
 
     @property
     def rule(self) -> ClockRule:
-        return ClockRule(self.policy, self.warn_after)
+        return ClockRule(self.policy, self.warn_after, self.ahead_max)
 
 
 class QuarantineForm(Options):

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from tailrace.errors import TailraceError
 from tailrace.sync.database import Link
-from tailrace.sync.exchange import ROW_STAMP, TIME_MAX, Key, RowBatch, Tracker, VersionId
+from tailrace.sync.exchange import ROW_STAMP, Key, RowBatch, Tracker, VersionId
+from tailrace.sync.horizon import Horizon
 from tailrace.sync.names import Dialect, equal, quoted
 from tailrace.sync.room import Room
 from tailrace.sync.shape import Column, Kind, Shape
@@ -32,11 +33,6 @@ class Incoming:
     @property
     def stamp(self) -> tuple[int, int]:
         return self.time, self.node
-
-    @property
-    def is_too_late(self) -> bool:
-        """Whether nothing could be later. Clocks do not come there, and nobody else's row has to wait for it."""
-        return self.time >= TIME_MAX
 
     @property
     def tracker(self) -> Tracker:
@@ -80,6 +76,8 @@ class Reception:
     """Whether a change of these rows may concern others."""
     room: Room
     """For what is not taken."""
+    horizon: Horizon
+    """Rows that were changed later than this are not."""
 
 
 def incoming(shape: Shape, sender: int, batch: RowBatch) -> list[Incoming]:

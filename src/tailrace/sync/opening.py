@@ -14,4 +14,4 @@ from tailrace.sync.store import SyncStore
 def opened(form: SyncForm) -> Iterator[SyncStore]:
     """The store that a file declares. Raises `sync.not_installed`."""
     with closing(open_database(form.database.address)) as database:
-        yield SyncStore(database, form.declared, form.quarantine.limit)
+        yield SyncStore(database, form.declared, form.quarantine.limit, form.clock.ahead_max)

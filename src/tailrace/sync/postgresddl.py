@@ -15,7 +15,7 @@ from typing import Final
 
 from tailrace.sync import keysql, names
 from tailrace.sync.entity import Deletes, Rule
-from tailrace.sync.exchange import TIME_MAX
+from tailrace.sync.exchange import AHEAD_MS
 from tailrace.sync.names import equal, quoted
 from tailrace.sync.shape import Shape
 
@@ -99,7 +99,7 @@ def catch_up(shape: Shape) -> list[str]:
 def _timed(shape: Shape) -> list[str]:
     if shape.is_hash:
         return []
-    no_time = f"{shape.version} IS NULL OR {shape.version} NOT BETWEEN 0 AND {TIME_MAX - 1}"
+    no_time = f"{shape.version} IS NULL OR {shape.version} NOT BETWEEN 0 AND {now(shape)} + {AHEAD_MS}"
     return [f"UPDATE {shape.table} SET {shape.version} = {now(shape)} WHERE {no_time}"]
 
 
@@ -196,7 +196,7 @@ DECLARE known bigint;
 BEGIN
     IF {_is_theirs(shape)} THEN RETURN NEW; END IF;
     known := (SELECT sttime FROM {shape.stamp} WHERE {at_new});
-    IF {version} IS NULL OR {version} <= coalesce(known, 0) OR {version} >= {TIME_MAX} THEN
+    IF {version} IS NULL OR {version} <= coalesce(known, 0) OR {version} > {now(shape)} + {AHEAD_MS} THEN
         {version} := greatest({now(shape)}, coalesce(known, 0) + 1);
     END IF;
     RETURN NEW;

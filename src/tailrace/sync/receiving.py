@@ -49,9 +49,9 @@ def _is_told_by_stamps(shape: Shape) -> bool:
 def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     link, shape, sender = reception.link, reception.shape, reception.sender
     rows = incoming(shape, sender, batch)
-    late = [row for row in rows if row.is_too_late]
-    refused = {row.key: Refusal(f"{row.time} is no time at which a row can be changed") for row in late}
-    sound = [row for row in rows if not row.is_too_late]
+    horizon = reception.horizon
+    refused = {row.key: Refusal(horizon.why_not(row.time)) for row in rows if row.time > horizon.latest_ms}
+    sound = [row for row in rows if row.key not in refused]
     before: dict[Key, Here] = {}
     readable = _unless_refused(reception, sound, refused, lambda some: before.update(_here(link, shape, some)))  # 1
     readable = completed(link, shape, readable, batch.columns)

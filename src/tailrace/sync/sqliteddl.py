@@ -13,7 +13,7 @@ from typing import Final
 
 from tailrace.sync import keysql
 from tailrace.sync.entity import Deletes, Rule
-from tailrace.sync.exchange import TIME_MAX
+from tailrace.sync.exchange import AHEAD_MS
 from tailrace.sync.names import CHANGED_KEY, equal, quoted
 from tailrace.sync.shape import Shape
 
@@ -78,7 +78,7 @@ def backfill(shape: Shape) -> list[str]:
             WHERE NOT EXISTS (SELECT 1 FROM {shape.stamp} AS s WHERE {same})""",
     ]
     if not shape.is_hash:
-        no_time = f"typeof({shape.version}) <> 'integer' OR {shape.version} NOT BETWEEN 0 AND {TIME_MAX - 1}"
+        no_time = f"typeof({shape.version}) <> 'integer' OR {shape.version} NOT BETWEEN 0 AND {NOW} + {AHEAD_MS}"
         statements.insert(0, f"UPDATE {shape.table} SET {shape.version} = {NOW} WHERE {no_time}")
     return statements
 
@@ -150,7 +150,7 @@ def _noticing(shape: Shape) -> dict[str, str]:
     later = f"max({NOW}, stTime + 1)"
     first = NOW
     if not shape.is_hash:
-        is_given = f"typeof({version}) = 'integer' AND {version} < {TIME_MAX} AND {version}"
+        is_given = f"typeof({version}) = 'integer' AND {version} <= {NOW} + {AHEAD_MS} AND {version}"
         later = f"CASE WHEN {is_given} > stTime THEN {version} ELSE {later} END"
         first = f"CASE WHEN {is_given} > 0 THEN {version} ELSE {NOW} END"
     keys = ", ".join(shape.stamp_key)

@@ -10,12 +10,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tailrace.errors import TailraceError
+from tailrace.limits import SYNC_AHEAD_S
 from tailrace.masking import keep_secret
 from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, room, trackers, waiting
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
 from tailrace.sync.failing import Failing, HookFailed
+from tailrace.sync.horizon import Horizon
 from tailrace.sync.ids import KeyMaker
 from tailrace.sync.incoming import Reception
 from tailrace.sync.names import mark
@@ -81,10 +83,17 @@ class SyncStatus:
 class SyncStore:
     """A database whose entities are synced. Any number of threads may use it."""
 
-    def __init__(self, database: Database, entities: Sequence[Entity], limit: RoomLimit | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        entities: Sequence[Entity],
+        limit: RoomLimit | None = None,
+        ahead_max_s: float = SYNC_AHEAD_S,
+    ) -> None:
         """Raises `sync.not_installed` when that was not done, or the entities were others then."""
         self.database = database
         self._room = limit or RoomLimit()
+        self._ahead_max_s = ahead_max_s
         dialect = database.dialect
         found = database.read(lambda link: install.check_installed(link, entities, dialect))
         self.shapes: Mapping[int, Shape] = {shape.table_id: shape for shape in found}
@@ -101,10 +110,16 @@ class SyncStore:
         """Makes keys that no other node makes."""
 
     @classmethod
-    def install(cls, database: Database, entities: Sequence[Entity], limit: RoomLimit | None = None) -> SyncStore:
+    def install(
+        cls,
+        database: Database,
+        entities: Sequence[Entity],
+        limit: RoomLimit | None = None,
+        ahead_max_s: float = SYNC_AHEAD_S,
+    ) -> SyncStore:
         """Make what is missing in the database, then open it."""
         database.write(lambda link: install.install(link, entities, database.dialect))
-        return cls(database, entities, limit)
+        return cls(database, entities, limit, ahead_max_s)
 
     def shape(self, table_id: int) -> Shape:
         found = self.shapes.get(table_id)
@@ -318,16 +333,17 @@ class SyncStore:
         return receipt
 
     def _reception(self, link: Link, table_id: int, sender: int, *, has_room: bool = False) -> Reception:
-        database = self.database
+        database, shape = self.database, self.shape(table_id)
         return Reception(
             link,
-            self.shape(table_id),
+            shape,
             sender,
             self.node_id,
             database.refusals,
             database.is_about_others,
             table_id in self._watched,
             Room(None if has_room else self._room),
+            Horizon.of(link, shape, self._ahead_max_s),
         )
 
     def _take_waiting(self) -> tuple[int, int]:
