@@ -12,10 +12,10 @@ Where the view does nothing but what sync does by itself, `bulk` does the same f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tailrace.sync import bulk, changes, names, quarantine, waiting
+from tailrace.sync import bulk, changes, names, ownbody, quarantine, waiting
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
@@ -60,7 +60,7 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     readable = [row for row in readable if row.key not in crowded]
     with _Receiving(link, shape, sender) as view:
         _put(reception, as_they_are(link, shape, readable), refused, view.put)  # 2
-    after = before if _is_told_by_stamps(shape) else _here(link, shape, readable)
+    after = before if _is_told_by_stamps(shape) else _settled(reception, readable, before)
     receipt, early = Receipt(), set[Key]()
     for row in rows:
         if row.key in crowded:
@@ -81,6 +81,16 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     quarantine.keep_lost(reception, [edit for edit in losing if edit.key not in gone | left])  # 3
     _note_versions(reception, [(row, row.key in gone) for row in readable if row.key not in left])  # 4
     return receipt
+
+
+def _settled(reception: Reception, rows: Sequence[Incoming], before: Mapping[Key, Here]) -> dict[Key, Here]:
+    """What is here of rows that went through a view of somebody's own."""
+    link, shape = reception.link, reception.shape
+    now = _here(link, shape, rows)
+    written = [row for row in rows if now.get(row.key) != before.get(row.key)]
+    if ownbody.settle(link, shape, written, now):
+        now = _here(link, shape, rows)
+    return now
 
 
 def set_aside(reception: Reception, batch: RowBatch, why: str) -> Receipt:
