@@ -36,6 +36,10 @@ class Overtaken(Exception):
     """What a transaction is about was changed by another one meanwhile: it has to be done again."""
 
 
+class Unfit(Exception):
+    """A value that a column would change without a word. The database would take it, and sync does not want it to."""
+
+
 class Link(ABC):
     """One connection, inside a transaction."""
 
@@ -139,7 +143,7 @@ class SqliteDatabase(Database):
     """A file. Writers of this process wait for each other here, which is fairer than SQLite's own waiting."""
 
     dialect = Dialect.SQLITE
-    refusals = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
+    refusals = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, Unfit)
 
     def __init__(self, path: str) -> None:
         from tailrace.adaptor.sqlite.database import Database as File
@@ -183,6 +187,8 @@ class SqliteDatabase(Database):
                 self._idle.give(connection)
                 if isinstance(error, OverflowError):
                     raise _not_a_value("a whole number has more than 64 bits") from error
+                if isinstance(error, Unfit):
+                    raise _not_a_value(str(error)) from error
                 raise
         self._idle.give(connection)
         return result

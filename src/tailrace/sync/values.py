@@ -7,14 +7,14 @@ declared type says what it is: `{"$bytes": "0aff"}`, `{"$real": "inf"}`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from typing import Any, Final
 
 import orjson
 
 from tailrace.errors import TailraceError
+from tailrace.sync.affinity import fitting
 from tailrace.sync.columns import Columns, Row, Types
 from tailrace.sync.names import Dialect
 from tailrace.sync.shape import Kind, Shape
@@ -55,49 +55,37 @@ def _maker(dialect: Dialect, kind: Kind, column: Sequence[Any], types: Types) ->
 
 
 def from_wire(shape: Shape, rows: list[Row], columns: Sequence[str]) -> list[Row]:
-    """The inverse: what the driver binds, or for PostgreSQL what its JSON functions read."""
-    types = set(map(type, chain.from_iterable(rows)))
-    is_odd = dict in types or list in types
-    if shape.dialect is Dialect.POSTGRES:
-        return rows if not is_odd else _changed(rows, dict.fromkeys(range(len(columns)), _read_postgres))
-    if is_odd:
-        return _changed(rows, dict.fromkeys(range(len(columns)), _read_marked) | _bytes_places(shape, columns))
-    return _changed(rows, _bytes_places(shape, columns)) if str in types else rows
+    """The inverse: what the driver binds, or for PostgreSQL what its JSON functions read. Raises `Unfit`."""
+    if not rows:
+        return rows
+    found = Columns.of_rows(rows)
+    columns_from_wire(shape, found, columns)
+    return found.rows()
 
 
 def columns_from_wire(shape: Shape, columns: Columns, names: Sequence[str]) -> None:
     """The same for columns, which are changed where they are."""
     for place, name in enumerate(names):
-        types = columns.types(place)
+        column, types = shape.column(name), columns.types(place)
         is_odd = dict in types or list in types
         make: Callable[[Any], Any] | None = None
         if shape.dialect is Dialect.POSTGRES:
             make = _read_postgres if is_odd else None
-        elif shape.column(name).kind is Kind.BYTES:
+        elif column.kind is Kind.BYTES:
             make = _read_bytes if is_odd or str in types else None
         elif is_odd:
             make = _read_marked
         if make is not None:
             columns.put(place, map(make, columns.values[place]))
+        if shape.dialect is Dialect.SQLITE and column.kind is not Kind.BYTES:
+            fit = fitting(column.declared, columns.types(place), columns.values[place])
+            if fit is not None:
+                columns.put(place, map(fit, columns.values[place]))
 
 
 def recordset(rows: Iterable[Row]) -> str:
     """Rows as PostgreSQL's `jsonb_to_recordset` reads them, with the columns c0, c1 …"""
     return orjson.dumps([{f"c{place}": value for place, value in enumerate(row)} for row in rows]).decode()
-
-
-def _bytes_places(shape: Shape, columns: Sequence[str]) -> dict[int, Callable[[Any], Any]]:
-    return {place: _read_bytes for place, name in enumerate(columns) if shape.column(name).kind is Kind.BYTES}
-
-
-def _changed(rows: list[Row], places: Mapping[int, Callable[[Any], Any]]) -> list[Row]:
-    """Rows with some columns made anew."""
-    if not places or not rows:
-        return rows
-    columns: list[Iterable[Any]] = list(zip(*rows, strict=True))
-    for place, make in places.items():
-        columns[place] = map(make, columns[place])
-    return list(zip(*columns, strict=True))
 
 
 def _plain(value: Any) -> Any:
