@@ -49,7 +49,7 @@ class DirectPeer:
         self._asked(lambda: self._store.mark_processed(table_id, self._caller, acks))
 
     def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> list[Tracker]:
-        return self._asked(lambda: self._store.already_received(table_id, trackers))
+        return self._asked(lambda: self._store.already_received(table_id, self._caller, trackers))
 
     def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
         rows = self._asked(lambda: self._store.pending_rows(table_id, self._caller, after, limit))
@@ -60,7 +60,7 @@ class DirectPeer:
             receipt = self._store.receive(table_id, self._caller, _as_told(batch, self._store, table_id))
             if receipt.older:
                 self._store.process_changes()
-            return receipt
+            return self._store.as_told(table_id, self._caller, receipt)
 
         return self._asked(take)
 

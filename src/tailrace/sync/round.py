@@ -161,7 +161,7 @@ class _Exchange:
         store, peer, table = self._store, self._peer, self._table
         if not store.is_empty(table):
             for trackers in self._pages(lambda after, limit: peer.pending_trackers(table, after, limit)):
-                if known := store.already_received(table, trackers):
+                if known := store.already_received(table, peer.node_id, trackers):
                     peer.mark_processed(table, [Ack(each) for each in known])
         pages = self._row_pages(
             lambda after, limit: self._in_turn(

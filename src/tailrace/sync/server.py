@@ -199,12 +199,13 @@ class Service:
         await self._with_body(request, (JSON,), note)
         return nothing()
 
-    async def already_received(self, request: Request, _: Caller) -> Response:
+    async def already_received(self, request: Request, caller: Caller) -> Response:
         wire = wire_of(request, self._store)
 
         def ask(body: Body) -> Answer:
             asked = wire.read_trackers(read_json(body.unpacked()))
-            return Answer.json(request, wire.trackers(self._store.already_received(wire.shape.table_id, asked)))
+            known = self._store.already_received(wire.shape.table_id, caller.node, asked)
+            return Answer.json(request, wire.trackers(known))
 
         return (await self._with_body(request, (JSON,), ask)).response()
 
@@ -230,7 +231,7 @@ class Service:
                 receipt.extend(self._store.receive(wire.shape.table_id, caller.node, batch))
             if receipt.older and wire.shape.entity.is_told_by_hooks:  # the caller will ask for what is newer
                 self._processing.catch_up()
-            told = wire.receipt(receipt)
+            told = wire.receipt(self._store.as_told(wire.shape.table_id, caller.node, receipt))
             if not receipt.left:
                 return Answer.json(request, told)
             what = f"{len(receipt.left)} rows were not taken, and there is no room for more of this node in quarantine"

@@ -6,12 +6,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
-from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, room, trackers, waiting
+from tailrace.sync import changes, disclosure, growth, install, nodes, quarantine, receiving, room, trackers, waiting
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
@@ -256,20 +256,21 @@ class SyncStore:
         shape = self.shape(table_id)
         return self.database.read(lambda link: trackers.pending_rows(link, shape, node, after, limit))
 
-    def already_received(self, table_id: int, asked: Sequence[Tracker]) -> list[Tracker]:
-        """Of some versions those that are the ones here."""
+    def already_received(self, table_id: int, node: int, asked: Sequence[Tracker]) -> list[Tracker]:
+        """Of some versions those that are the ones here, as far as a node may know it."""
         if not asked:
             return []
         shape = self.shape(table_id)
         try:
-            return self.database.read(lambda link: trackers.held(link, shape, asked))
+            return self.database.read(lambda link: disclosure.held(link, shape, node, asked))
         except TailraceError as error:
             if error.code != "sync.malformed":
                 raise
         if len(asked) == 1:  # what cannot be a key here is none; its row is refused when it comes
             return []
         half = len(asked) // 2
-        return self.already_received(table_id, asked[:half]) + self.already_received(table_id, asked[half:])
+        first = self.already_received(table_id, node, asked[:half])
+        return first + self.already_received(table_id, node, asked[half:])
 
     def mark_processed(self, table_id: int, node: int, acks: Sequence[Ack]) -> None:
         """A node has these versions, or does not want them."""
@@ -304,6 +305,14 @@ class SyncStore:
         if unknown:
             self._ignored[table_id] = batch.unknown | self._ignored.get(table_id, frozenset())
         return receipt
+
+    def as_told(self, table_id: int, node: int, receipt: Receipt) -> Receipt:
+        """What the node that sent rows hears of them: that there are newer ones only where it may have these."""
+        if not receipt.older:
+            return receipt
+        shape = self.shape(table_id)
+        older = self.database.read(lambda link: disclosure.heard_of(link, shape, node, receipt.older))
+        return replace(receipt, older=older)
 
     def _receive_in_parts(self, table_id: int, sender: int, batch: RowBatch, why: str) -> Receipt:
         """Foreign keys may be looked at only when a transaction ends. Rows that fail there are found by halving."""
