@@ -54,7 +54,7 @@ def store(place: Place, way: str) -> SyncStore:
 
 def told(store: SyncStore, node: int = PEER) -> list[Any]:
     asked = [Tracker((key,), time) for key, time in TIMES.items()]
-    return [each.key[0] for each in store.already_received(todo.TABLE_ID, node, asked)]
+    return [each.key[0] for each in store.already_received(todo.TABLE_ID, node, asked).trackers]
 
 
 def offered(store: SyncStore) -> list[Any]:
@@ -106,7 +106,7 @@ def test_a_deletion_is_known_to_those_who_had_the_row(place: Place, store: SyncS
     store.process_changes()
     gone = dict(place.ask("SELECT stEntityPrimaryKey, stTime FROM todoStamp"))
     asked = [Tracker((key,), time) for key, time in gone.items()]
-    assert [each.key[0] for each in store.already_received(todo.TABLE_ID, PEER, asked)] == [1]
+    assert [each.key[0] for each in store.already_received(todo.TABLE_ID, PEER, asked).trackers] == [1]
 
 
 def test_who_calls_hears_no_more(place: Place) -> None:

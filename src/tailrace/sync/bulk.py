@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace.sync import fresh, names, postgresddl, quarantine, sqliteddl
+from tailrace.sync import authors, fresh, names, postgresddl, quarantine, sqliteddl
 from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link, Overtaken
 from tailrace.sync.exchange import ROW_STAMP, TIME_MAX, Key, Receipt, RowBatch
@@ -35,7 +35,7 @@ class _NoRoom(Exception):
 def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
     """Take rows of a node; None when they have to be taken one by one, and nothing was done."""
     link, shape = reception.link, reception.shape
-    if not _is_simple(shape, batch) or _has_other_triggers(link, shape):
+    if not _is_simple(reception, batch) or _has_other_triggers(link, shape):
         return None
     try:
         if shape.dialect is Dialect.SQLITE and (receipt := fresh.receive(reception, _in_order(shape, batch))):
@@ -52,8 +52,9 @@ def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
     return None
 
 
-def _is_simple(shape: Shape, batch: RowBatch) -> bool:
-    """Whether all rows have a value for each column and a sound stamp, and none is gone."""
+def _is_simple(reception: Reception, batch: RowBatch) -> bool:
+    """Whether all rows have a value for each column and a sound stamp, none is gone, and no author matters."""
+    shape = reception.shape
     if not len(batch) or not batch.is_even or not set(shape.column_names) <= set(batch.columns):
         return False
     columns = batch.by_column
@@ -63,6 +64,8 @@ def _is_simple(shape: Shape, batch: RowBatch) -> bool:
     if of_times | of_nodes != {int} or of_gone - {bool, int} or any(gone):
         return False
     if not (min(times) >= 0 and max(times) < TIME_MAX and min(nodes) >= 0 and max(nodes) < 1 << 63):
+        return False
+    if not authors.are_known(reception, times, nodes):
         return False
     told = columns.values[batch.columns.index(shape.entity.version)]
     if list(told) != list(versions) or (of_versions != {str} if shape.is_hash else list(versions) != list(times)):

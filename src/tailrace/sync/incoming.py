@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tailrace.errors import TailraceError
 from tailrace.sync.database import Link
+from tailrace.sync.entity import Authors
 from tailrace.sync.exchange import ROW_STAMP, TIME_MAX, Key, RowBatch, Tracker, VersionId
 from tailrace.sync.names import Dialect, equal, quoted
 from tailrace.sync.room import Room
@@ -80,6 +81,8 @@ class Reception:
     """Whether a change of these rows may concern others."""
     room: Room
     """For what is not taken."""
+    authors: Authors = Authors.ANY
+    """Whose versions the sender may send."""
 
 
 def incoming(shape: Shape, sender: int, batch: RowBatch) -> list[Incoming]:

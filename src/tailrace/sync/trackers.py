@@ -12,7 +12,15 @@ import orjson
 from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
 from tailrace.sync.exchange import ANY_NODE, PAGE_LENGTH_MAX, Acks, Key, RowBatch, Tracker
-from tailrace.sync.names import Dialect, equal, quoted
+from tailrace.sync.names import (
+    TRACKER_NODE,
+    TRACKER_PROCESSED,
+    TRACKER_VERSION,
+    TRACKER_VERSION_NODE,
+    Dialect,
+    equal,
+    quoted,
+)
 from tailrace.sync.shape import Kind, Shape
 from tailrace.sync.templates import for_node
 from tailrace.sync.valuelist import run_with_values
@@ -23,6 +31,7 @@ _TURN: Final = 0x446F6F7254
 _WHOLE: Final = ("smallint", "integer", "bigint")
 _DENSE: Final = 4
 """Of so many keys that there could be, one is told of."""
+_TRACKED: Final = (TRACKER_VERSION, TRACKER_VERSION_NODE, TRACKER_PROCESSED)
 _BY_SCAN: Final = "SELECT set_config('enable_nestloop', 'off', true)"
 
 
@@ -105,6 +114,28 @@ def mark(link: Link, shape: Shape, node: int, acks: Acks) -> None:
 def forget(link: Link, shape: Shape, node: int) -> None:
     """A node is gone for good."""
     link.run(f"DELETE FROM {shape.tracker} WHERE {shape.own('trkrDestinationNode')} = {shape.mark(1)}", (node,))
+
+
+def open_again(link: Link, shape: Shape, node: int) -> None:
+    """A node was set back: what it was known to have it gets again, or says that it has it. Where only hooks know who
+    may have a row, that counts for what it had; a key that it only sent does not make it get the row."""
+    take_turn(link, shape, alone=True)
+    is_postgres = shape.dialect is Dialect.POSTGRES
+    version, made_by, processed = (shape.own(name) for name in _TRACKED)
+    of_node = f"door_tr.{shape.own(TRACKER_NODE)} = {node:d}"
+    is_done = f"door_tr.{processed}"
+    if shape.entity.is_told_by_hooks:
+        same = equal([f"door_st.{name}" for name in shape.stamp_key], [f"door_tr.{name}" for name in shape.tracker_key])
+        here, here_node = current(shape)
+        is_here = f"{here} = door_tr.{version} AND {here_node} = door_tr.{made_by}"
+        at_stamp = f"{shape.stamp} AS door_st {_with_table(shape)} WHERE {same} AND {is_here}"
+        is_done += f" AND NOT EXISTS (SELECT 1 FROM {at_stamp})"
+    else:
+        is_done = "false" if is_postgres else "0"
+    link.run(
+        f"""UPDATE {shape.tracker} AS door_tr SET {version} = NULL, {made_by} = 0, {processed} = {is_done}
+            WHERE {of_node}"""
+    )
 
 
 def current(shape: Shape) -> list[str]:
