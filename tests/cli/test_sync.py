@@ -109,6 +109,19 @@ def laptop(tmp_path: Path, port: int) -> Desk:
     return Desk(tmp_path, "laptop", f'peers: [{{name: office, url: "http://127.0.0.1:{port}", enrol: "${{ENROL}}"}}]')
 
 
+def test_resync_by_command(tailrace: Tailrace, tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "desk")
+    tailrace("sync", "install", desk.file)
+    assert "no other node is known" in tailrace("sync", "resync", desk.file).out
+    unknown = tailrace("sync", "resync", desk.file, "--node", "4711")
+    assert unknown.status == 2 and "node 4711 is unknown" in unknown.err
+    desk.run("INSERT INTO DoorNode(nodeId, ownCount, theirCount) VALUES (4711, 3, 4), (4712, 5, 6)")
+    done = tailrace("sync", "resync", desk.file, "--node", "4711", "--json")
+    assert json.loads(done.out) == {"nodes": ["4711"]}
+    assert desk.ask("SELECT ownCount, theirCount FROM DoorNode ORDER BY nodeId") == [(0, 0), (5, 6)]
+    assert "4711, 4712" in tailrace("sync", "resync", desk.file).out
+
+
 def test_installing_is_idempotent_and_uninstalling_leaves_nothing(tailrace: Tailrace, laptop: Desk) -> None:
     laptop.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
     before = laptop.ask("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from tailrace.errors import TailraceError
-from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Known, Receipt, RowBatch, Tracker
 from tailrace.sync.round import Progress, sync_round
 from tailrace.sync.store import CALLS_US, WE_CALL, SyncStore
 
@@ -45,11 +45,11 @@ class DirectPeer:
     def pending_trackers(self, table_id: int, after: Key | None, limit: int) -> list[Tracker]:
         return self._asked(lambda: self._store.pending_trackers(table_id, self._caller, after, limit))
 
-    def mark_processed(self, table_id: int, acks: Sequence[Ack]) -> None:
-        self._asked(lambda: self._store.mark_processed(table_id, self._caller, acks))
+    def mark_processed(self, table_id: int, acks: Sequence[Ack], count: int | None = None) -> None:
+        self._asked(lambda: self._store.mark_processed(table_id, self._caller, acks, count))
 
-    def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> list[Tracker]:
-        return self._asked(lambda: self._store.already_received(table_id, trackers))
+    def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> Known:
+        return self._asked(lambda: self._store.already_received(table_id, self._caller, trackers))
 
     def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
         rows = self._asked(lambda: self._store.pending_rows(table_id, self._caller, after, limit))
@@ -60,7 +60,7 @@ class DirectPeer:
             receipt = self._store.receive(table_id, self._caller, _as_told(batch, self._store, table_id))
             if receipt.older:
                 self._store.process_changes()
-            return receipt
+            return self._store.as_told(table_id, self._caller, receipt)
 
         return self._asked(take)
 
@@ -83,7 +83,9 @@ def _as_told(batch: RowBatch, receiver: SyncStore, table_id: int) -> RowBatch:
     stamps = range(len(batch.columns), len(batch.columns) + len(ROW_STAMP))
     rows = [tuple(row[place] for place in (*places, *stamps)) for row in batch.rows]
     columns = tuple(batch.columns[place] for place in places)
-    return RowBatch(columns, rows, frozenset(batch.columns) - set(columns))
+    told = RowBatch(columns, rows, frozenset(batch.columns) - set(columns))
+    told.count = batch.count
+    return told
 
 
 def meet(one: SyncStore, other: SyncStore) -> None:

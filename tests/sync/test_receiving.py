@@ -492,7 +492,7 @@ def test_many_new_rows_are_taken_in_any_order(place: Place, keys: tuple[int, ...
     assert store.receive(todo.TABLE_ID, PEER, batch) == Receipt()
     assert store.receive(todo.TABLE_ID, PEER, batch) == Receipt()
     asked = [Tracker((key,), version, PEER) for key in sorted(set(keys)) for version in (999, 1000)]
-    assert [each.key[0] for each in store.already_received(todo.TABLE_ID, asked)] == sorted(set(keys))
+    assert [each.key[0] for each in store.already_received(todo.TABLE_ID, PEER, asked).trackers] == sorted(set(keys))
     assert store.pending_trackers(todo.TABLE_ID, PEER, None, 10) == []
 
 

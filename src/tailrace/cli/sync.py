@@ -100,6 +100,32 @@ def status(file: SyncArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command()
+def resync(
+    file: SyncArgument,
+    *,
+    node: Annotated[
+        int | None, typer.Option("--node", help="Only with this node; with all unless said.", min=1, show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare everything with other nodes again, as after a database was set back to an older copy. What one of them
+    lacks travels with the next round; rows that both have do not."""
+    from tailrace.errors import TailraceError
+    from tailrace.sync.load import load_sync
+    from tailrace.sync.opening import opened
+
+    with opened(load_sync(file)) as store:
+        if node is not None and node not in store.nodes():
+            what = f"node {node} is unknown"
+            raise TailraceError("input.invalid", what, hint=f"tailrace sync node list {file}")
+        found = store.resync(node)
+    if as_json:
+        print(json.dumps({"nodes": [str(each) for each in found]}))
+    else:
+        print(f"everything is compared again with: {', '.join(map(str, found)) or 'nobody, no other node is known'}")
+
+
+@app.command()
 def run(
     file: SyncArgument,
     *,

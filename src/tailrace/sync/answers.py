@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from tailrace.errors import TailraceError
 from tailrace.sync.bodies import JSON, pack
+from tailrace.sync.counts import header
 
 STATUS: Final[Mapping[str, int]] = {
     "sync.malformed": 400,
@@ -44,6 +45,8 @@ class Answer:
     media_type: str = JSON
     is_packed: bool = False
     status: int = 200
+    count: int | None = None
+    """How often this node has exchanged something with the caller."""
 
     @classmethod
     def of(cls, request: Request, content: bytes, media_type: str = JSON, status: int = 200) -> Answer:
@@ -56,7 +59,7 @@ class Answer:
 
     def response(self) -> Response:
         packed = {"Content-Encoding": "gzip"} if self.is_packed else {}
-        return Response(self.content, self.status, {**_HEADERS, **packed}, self.media_type)
+        return Response(self.content, self.status, {**_HEADERS, **packed, **header(self.count)}, self.media_type)
 
 
 def nothing() -> Response:

@@ -8,6 +8,7 @@ from typing import Final
 from starlette.requests import Request
 
 from tailrace.limits import SYNC_ROWS_MAX
+from tailrace.sync.counts import HEADER, read_count
 from tailrace.sync.entity import TABLE_ID_MAX
 from tailrace.sync.exchange import Key
 from tailrace.sync.pagesize import PageSize
@@ -39,6 +40,15 @@ def longs_as_text(request: Request) -> bool:
     if told not in ("number", "string"):
         raise malformed(f"the header {LONGS} is neither number nor string")
     return told == "string"
+
+
+def count_of(request: Request) -> int | None:
+    """How often the caller has exchanged something with this node, if it says so."""
+    told = request.headers.get(HEADER)
+    count = read_count(told)
+    if told is not None and count is None:
+        raise malformed(f"the header {HEADER} is no count")
+    return count
 
 
 def parameters(request: Request, known: Collection[str] = ()) -> Mapping[str, str]:

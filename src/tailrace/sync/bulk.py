@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace.sync import fresh, names, postgresddl, quarantine, sqliteddl
+from tailrace.sync import authors, fresh, names, postgresddl, quarantine, sqliteddl
 from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link, Overtaken
 from tailrace.sync.exchange import ROW_STAMP, Key, Receipt, RowBatch
@@ -53,7 +53,7 @@ def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
 
 
 def _is_simple(reception: Reception, batch: RowBatch) -> bool:
-    """Whether all rows have a value for each column and a sound stamp, and none is gone."""
+    """Whether all rows have a value for each column and a sound stamp, none is gone, and no author matters."""
     shape, latest_ms = reception.shape, reception.horizon.latest_ms
     if not len(batch) or not batch.is_even or not set(shape.column_names) <= set(batch.columns):
         return False
@@ -64,6 +64,8 @@ def _is_simple(reception: Reception, batch: RowBatch) -> bool:
     if of_times | of_nodes != {int} or of_gone - {bool, int} or any(gone):
         return False
     if not (min(times) >= 0 and max(times) <= latest_ms and min(nodes) >= 0 and max(nodes) < 1 << 63):
+        return False
+    if not authors.are_known(reception, times, nodes):
         return False
     told = columns.values[batch.columns.index(shape.entity.version)]
     if list(told) != list(versions) or (of_versions != {str} if shape.is_hash else list(versions) != list(times)):

@@ -124,6 +124,8 @@ class SyncNode:
         with meeting(self.store, address, self._clock, self._now_ms, opened) as (peer, verdict):
             if verdict.warning is not None:
                 self._warn(verdict.warning)
+            for warning in peer.warnings:
+                self._warn(warning)
             yield peer, verdict
 
     def round(self, peer: Peer, report: Report | None = None) -> Progress:

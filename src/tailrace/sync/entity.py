@@ -60,6 +60,15 @@ class Sql:
         return self.postgres if dialect is Dialect.POSTGRES and self.postgres is not None else self.text
 
 
+class Authors(StrEnum):
+    """Whose versions those who call may send."""
+
+    ANY = "any"
+    """Everybody's: they may pass on what they got."""
+    OWN = "own"
+    """Only what they have made themselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class Receive:
     """How rows of other nodes are taken."""

@@ -45,6 +45,15 @@ class Ack(NamedTuple):
     """Why it does not want it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Of versions that a node was asked about those that are the ones there."""
+
+    trackers: list[Tracker]
+    count: int | None = None
+    """How often that node has exchanged something with the one that asks; None if it does not say."""
+
+
 class Acks(Sequence[Ack]):
     """Acknowledgements, column by column."""
 
@@ -101,13 +110,15 @@ class RowBatch:
     It is made of rows or of columns, and gives both.
     """
 
-    __slots__ = ("_by_column", "_rows", "columns", "unknown")
+    __slots__ = ("_by_column", "_rows", "columns", "count", "unknown")
 
     def __init__(
         self, columns: tuple[str, ...], rows: list[tuple[Any, ...]] | Columns, unknown: frozenset[str] = frozenset()
     ) -> None:
         """`unknown`: columns that the sender has and the receiver has not."""
         self.columns = columns
+        self.count: int | None = None
+        """How often the sender has exchanged something with the receiver; None if it does not say."""
         self.unknown = unknown
         self._by_column = rows if isinstance(rows, Columns) else None
         self._rows = None if isinstance(rows, Columns) else rows
@@ -147,7 +158,10 @@ class RowBatch:
     def parted(self, place: int) -> tuple[RowBatch, RowBatch]:
         """The rows up to one of them, and the others."""
         first, second = self.rows[:place], self.rows[place:]
-        return RowBatch(self.columns, first, self.unknown), RowBatch(self.columns, second, self.unknown)
+        parts = RowBatch(self.columns, first, self.unknown), RowBatch(self.columns, second, self.unknown)
+        for part in parts:
+            part.count = self.count
+        return parts
 
     @property
     def is_cut(self) -> bool:
@@ -165,7 +179,9 @@ class Receipt:
     older: list[Tracker] = field(default_factory=list)
     """A newer version was here already."""
     left: list[Ack] = field(default_factory=list)
-    """They cannot be taken, and there is no room in quarantine: their sender keeps them, and sends them again."""
+    """They can be neither taken nor kept, mostly for want of room: their sender keeps them, and sends them again."""
+    count: int | None = field(default=None, compare=False)
+    """How often who has taken them has exchanged something with their sender; None if it does not say."""
 
     def extend(self, other: Receipt) -> None:
         self.refused.extend(other.refused)

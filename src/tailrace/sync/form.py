@@ -19,6 +19,7 @@ from tailrace.sync.entity import (
     BATCH_ROWS_DEFAULT,
     BATCH_ROWS_MAX,
     TABLE_ID_MAX,
+    Authors,
     Deletes,
     Entity,
     Receive,
@@ -272,6 +273,8 @@ class SyncForm(Options):
     """Which nodes that were never here may begin to sync."""
     enrol: Annotated[SecretStr, Field(min_length=SECRET_CHARACTERS_MIN)] | None = None
     """A word that lets a new node in."""
+    authors: Authors = Authors.ANY
+    """Whose versions those who call may send; `own` is for nodes that are called by devices only."""
     origins: tuple[Annotated[str, AfterValidator(checked_origin)], ...] = ()
     """Where pages come from that may call it from a browser, `https://todo.example`; none unless said."""
     tls: TlsForm | None = None

@@ -24,19 +24,20 @@ def note(link: Link, shape: Shape, columns: Collection[str]) -> None:
     _set(link, shape, told)
 
 
-def ask_again(link: Link, shape: Shape) -> None:
+def ask_again(link: Link, shape: Shape) -> bool:
     """If the table has got columns that others had before, let them send what they have. No trigger may see this."""
     ignored = _ignored(link, shape)
     if not ignored & set(shape.column_names):
-        return
+        return False
     _set(link, shape, orjson.dumps(sorted(ignored - set(shape.column_names))).decode())
     if shape.is_hash:
-        return
+        return False
     time, gone, processed = (shape.own(name) for name in ("stTime", "stDeleted", "trkrProcessed"))
     no = "false" if shape.dialect is Dialect.POSTGRES else "0"
     link.run(f"UPDATE {shape.stamp} SET {time} = {time} - 1 WHERE {gone} = {no} AND {time} > 0")
     link.run(f"UPDATE {shape.table} SET {shape.version} = {shape.version} - 1 WHERE {shape.version} > 0")
     link.run(f"UPDATE {shape.tracker} SET {processed} = {no}")
+    return True
 
 
 def _ignored(link: Link, shape: Shape) -> set[str]:

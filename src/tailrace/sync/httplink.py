@@ -25,6 +25,7 @@ from tailrace.limits import SYNC_BODY_BYTES_MAX
 from tailrace.masking import keep_secret
 from tailrace.relay.address import is_loopback_host
 from tailrace.sync.address import PeerAddress
+from tailrace.sync.counts import HEADER, read_count
 
 JSON: Final = "application/json"
 _PACK_FROM_BYTES: Final = 1024
@@ -46,6 +47,8 @@ class Answer:
     kind: str
     """Its media type."""
     body: bytes
+    count: int | None = None
+    """How often it has exchanged something with this one, if it says so."""
 
 
 class HttpLink:
@@ -113,7 +116,7 @@ class HttpLink:
                 method, url, params=parameters, content=body, headers=sent, extensions=self._watched
             ) as response,
         ):
-            answer = Answer(_media_type(response), self._body(response))
+            answer = Answer(_media_type(response), self._body(response), read_count(response.headers.get(HEADER)))
         if not response.is_success and response.status_code not in also:
             raise self._refusal(response, answer)
         return answer

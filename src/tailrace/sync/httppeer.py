@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
@@ -11,7 +11,8 @@ import orjson
 
 from tailrace.errors import TailraceError
 from tailrace.sync import arrowform
-from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.counts import Counts, header
+from tailrace.sync.exchange import Ack, Key, Known, Receipt, RowBatch, Tracker
 from tailrace.sync.httplink import JSON, Answer, HttpLink
 from tailrace.sync.install import KEY_NODE_MAX
 from tailrace.sync.shape import Shape
@@ -32,6 +33,8 @@ class Greeting:
     formats: frozenset[str]
     tables: Mapping[int, str] | None = None
     """The tables that it syncs; None when it does not say."""
+    counts: Counts | None = None
+    """What it has counted, and has heard of this node, before this meeting; None when it does not say."""
 
 
 class HttpPeer:
@@ -40,18 +43,21 @@ class HttpPeer:
     def __init__(self, link: HttpLink, shape: Callable[[int], Shape], greeting: Greeting) -> None:
         self.link = link
         self.greeting = greeting
+        self.warnings: list[str] = []
+        """What was noticed when it was met; for people."""
         self._shape = shape
         self._has_arrow = arrowform.MEDIA_TYPE in greeting.formats
 
     @classmethod
-    def greet(cls, link: HttpLink, shape: Callable[[int], Shape]) -> HttpPeer:
-        """Ask a node who it is. If it lets nobody in whom it does not know, it hears the word of `enrol`."""
+    def greet(cls, link: HttpLink, shape: Callable[[int], Shape], count: int = 0) -> HttpPeer:
+        """Ask a node who it is. If it lets nobody in whom it does not know, it hears the word of `enrol`. `count` is
+        how often something was exchanged with it."""
         try:
-            answer = link.ask("GET", _NODE)
+            answer = link.ask("GET", _NODE, headers=header(count))
         except TailraceError as error:
             if error.code not in ("sync.no_rights", "sync.not_admitted") or link.address.enrol is None:
                 raise
-            answer = link.ask("GET", _NODE, headers={"door-enrol": link.address.enrol})
+            answer = link.ask("GET", _NODE, headers={"door-enrol": link.address.enrol, **header(count)})
         return cls(link, shape, _greeting(link, answer))
 
     @property
@@ -72,21 +78,23 @@ class HttpPeer:
         answer = self.link.ask("GET", "/replication/pendingtrackers", parameters=_page(table_id, after, limit))
         return self._read(lambda: self._wire(table_id).read_trackers(self._json(answer)))
 
-    def mark_processed(self, table_id: int, acks: Sequence[Ack]) -> None:
+    def mark_processed(self, table_id: int, acks: Sequence[Ack], count: int | None = None) -> None:
         path = "/replication/markReplicateTrackersAsProcessed"
-        self._tell("PUT", path, table_id, self._wire(table_id).acks(acks))
+        self._tell("PUT", path, table_id, self._wire(table_id).acks(acks), count)
 
-    def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> list[Tracker]:
+    def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> Known:
         wire = self._wire(table_id)
         path = "/replication/checkForEntitiesAlreadyReceived"
         answer = self._tell("POST", path, table_id, wire.trackers(trackers))
-        return self._read(lambda: wire.read_trackers(self._json(answer)))
+        return Known(self._read(lambda: wire.read_trackers(self._json(answer))), answer.count)
 
     def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
         accept = f"{arrowform.MEDIA_TYPE}, {JSON};q=0.5" if self._has_arrow else JSON
         path = "/replication/pendingReplication"
         answer = self.link.ask("GET", path, parameters=_page(table_id, after, limit), accept=accept)
-        return self._read(lambda: self._rows(self._wire(table_id), answer))
+        found = self._read(lambda: self._rows(self._wire(table_id), answer))
+        found.count = answer.count
+        return found
 
     def receive(self, table_id: int, batch: RowBatch) -> Receipt:
         wire = self._wire(table_id)
@@ -94,14 +102,17 @@ class HttpPeer:
         body = arrowform.as_arrow(batch) if self._has_arrow else orjson.dumps(wire.rows(batch, self.node_id))
         path = "/replication/receive"
         also = (HTTPStatus.INSUFFICIENT_STORAGE,)  # a receipt comes with it, which says for what
-        answer = self.link.ask("PUT", path, parameters={"tableId": table_id}, body=body, kind=kind, also=also)
-        return self._read(lambda: wire.read_receipt(self._json(answer)))
+        answer = self.link.ask(
+            "PUT", path, parameters={"tableId": table_id}, body=body, kind=kind, also=also, headers=header(batch.count)
+        )
+        return replace(self._read(lambda: wire.read_receipt(self._json(answer))), count=answer.count)
 
     def _wire(self, table_id: int) -> Wire:
         return Wire(self._shape(table_id))
 
-    def _tell(self, method: str, path: str, table_id: int, body: Any) -> Answer:
-        return self.link.ask(method, path, parameters={"tableId": table_id}, body=orjson.dumps(body))
+    def _tell(self, method: str, path: str, table_id: int, body: Any, count: int | None = None) -> Answer:
+        told = orjson.dumps(body)
+        return self.link.ask(method, path, parameters={"tableId": table_id}, body=told, headers=header(count))
 
     def _rows(self, wire: Wire, answer: Answer) -> RowBatch:
         if answer.kind == arrowform.MEDIA_TYPE:
@@ -134,12 +145,14 @@ def _greeting(link: HttpLink, answer: Answer) -> Greeting:
         formats = frozenset(map(str, said.get("formats", [JSON])))
         told = said.get("tables")
         tables = None if told is None else {int(number): str(each["table"]) for number, each in told.items()}
+        counts = Counts(said["count"], said["heard"]) if "count" in said else None
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError, ValueError):
         raise link.bad_answer("did not say who it is") from None
     is_key_node = key_node is None or (type(key_node) is int and 0 <= key_node <= KEY_NODE_MAX)
-    if type(node) is not int or type(time_ms) is not int or not is_key_node:
+    are_counts = counts is None or all(type(each) is int and each >= 0 for each in counts)
+    if type(node) is not int or type(time_ms) is not int or not is_key_node or not are_counts:
         raise link.bad_answer("said something about itself that cannot be")
-    return Greeting(node, time_ms, key_node, formats, tables)
+    return Greeting(node, time_ms, key_node, formats, tables, counts)
 
 
 def _page(table_id: int, after: Key | None, limit: int) -> dict[str, str | int]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tailrace.errors import TailraceError
 from tailrace.sync.database import Link
+from tailrace.sync.entity import Authors
 from tailrace.sync.exchange import ROW_STAMP, Key, RowBatch, Tracker, VersionId
 from tailrace.sync.horizon import Horizon
 from tailrace.sync.names import Dialect, equal, quoted
@@ -78,6 +79,8 @@ class Reception:
     """For what is not taken."""
     horizon: Horizon
     """Rows that were changed later than this are not."""
+    authors: Authors = Authors.ANY
+    """Whose versions the sender may send."""
 
 
 def incoming(shape: Shape, sender: int, batch: RowBatch) -> list[Incoming]:

@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from tailrace.errors import TailraceError
-from tailrace.sync import changes, growth, names, postgresddl, sqliteddl
+from tailrace.sync import changes, counts, growth, names, postgresddl, sqliteddl
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Entity, check_entities
 from tailrace.sync.names import Dialect, mark, quoted
 from tailrace.sync.shape import Shape, shape_of
 from tailrace.sync.trackers import take_turn
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Of the tables of sync's own."""
 _UPGRADES: Final = {
     1: ("ALTER TABLE DoorNode ADD COLUMN calledAs TEXT",),
@@ -25,6 +25,11 @@ _UPGRADES: Final = {
         "ALTER TABLE DoorQuarantine ADD COLUMN qBytes bigint NOT NULL DEFAULT 0",
         """UPDATE DoorQuarantine SET qSender = qNode,
             qBytes = length(qKey) + length(qVersion) + length(qReason) + coalesce(length(qRow), 0)""",
+    ),
+    3: (
+        "ALTER TABLE DoorNode ADD COLUMN ownCount bigint NOT NULL DEFAULT 0",
+        "ALTER TABLE DoorNode ADD COLUMN theirCount bigint NOT NULL DEFAULT 0",
+        "ALTER TABLE DoorSelf ADD COLUMN ownUntil bigint NOT NULL DEFAULT 0",
     ),
 }
 """By format: what makes the next one of it."""
@@ -151,7 +156,8 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     _check_unique(link, shape)
     _run(link, ddl.tables_of(shape))
     _run(link, ddl.backfill(shape) if before is None else ddl.catch_up(shape))
-    growth.ask_again(link, shape)
+    if growth.ask_again(link, shape) or before is None:
+        counts.welcome_own(link, dialect)
     _run(link, ddl.triggers_of(shape).values())
     if dialect is Dialect.SQLITE:
         _let_captures_be_first(link, entity.table)

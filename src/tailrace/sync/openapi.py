@@ -87,6 +87,8 @@ _SCHEMAS: Final[Part] = {
         "properties": {
             "nodeId": {"$ref": "#/components/schemas/Long"},
             "time": {"$ref": "#/components/schemas/Long"},
+            "count": {"type": "integer", "description": "how often this node has exchanged something with the caller"},
+            "heard": {"type": "integer", "description": "the greatest `door-count` that it has heard of the caller"},
             "keyNode": {
                 "description": "what the caller makes keys with, reserved for it",
                 "type": "integer",

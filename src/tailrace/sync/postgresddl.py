@@ -33,10 +33,11 @@ SCRATCH: Final = "ON COMMIT DELETE ROWS"
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS {schema}.doorself(
         nodeid bigint NOT NULL, secret text NOT NULL, keynode integer NOT NULL,
-        clockshift bigint NOT NULL DEFAULT 0, format integer NOT NULL)""",
+        clockshift bigint NOT NULL DEFAULT 0, format integer NOT NULL, ownuntil bigint NOT NULL DEFAULT 0)""",
     """CREATE TABLE IF NOT EXISTS {schema}.doornode(
         nodeid bigint PRIMARY KEY, auth text, rel integer NOT NULL DEFAULT 0, keynode integer UNIQUE,
-        lastseen bigint NOT NULL DEFAULT 0, calledas text)""",
+        lastseen bigint NOT NULL DEFAULT 0, calledas text,
+        owncount bigint NOT NULL DEFAULT 0, theircount bigint NOT NULL DEFAULT 0)""",
     """CREATE TABLE IF NOT EXISTS {schema}.changelog(
         chid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, chtableid integer NOT NULL,
         chentitypk text NOT NULL, chentitypk2 text, chentitypk3 text, chentitypk4 text, chtype integer NOT NULL)""",

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tailrace.sync import bulk, changes, names, ownbody, quarantine, waiting
+from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, waiting
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
@@ -54,6 +54,9 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     sound = [row for row in rows if row.key not in refused]
     before: dict[Key, Here] = {}
     readable = _unless_refused(reception, sound, refused, lambda some: before.update(_here(link, shape, some)))  # 1
+    refused |= {key: Refusal(why) for key, why in authors.foreign(reception, readable, before).items()}
+    claimed = authors.claimed(reception, readable, before)
+    readable = [row for row in readable if row.key not in refused and row.key not in claimed]
     readable = completed(link, shape, readable, batch.columns)
     losing = quarantine.unknown_edits(reception, readable, before)
     crowded = quarantine.without_room(reception, losing)
@@ -63,6 +66,9 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     after = before if _is_told_by_stamps(shape) else _settled(reception, readable, before)
     receipt, early = Receipt(), set[Key]()
     for row in rows:
+        if row.key in claimed:
+            receipt.left.append(Ack(row.tracker, claimed[row.key]))
+            continue
         if row.key in crowded:
             receipt.left.append(_left(row, "another node changed the row at the same time"))
             continue

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Final, Protocol
 
 from tailrace.ahead import one_ahead
-from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
 from tailrace.sync.pagesize import PageSize
 from tailrace.sync.shape import Shape
 from tailrace.sync.store import SyncStore
@@ -38,9 +38,10 @@ class Peer(Protocol):
 
     def pending_trackers(self, table_id: int, after: Key | None, limit: int) -> list[Tracker]: ...
 
-    def mark_processed(self, table_id: int, acks: Sequence[Ack]) -> None: ...
+    def mark_processed(self, table_id: int, acks: Sequence[Ack], count: int | None = None) -> None:
+        """We have these versions, or do not want them; and what we have counted by then."""
 
-    def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> list[Tracker]: ...
+    def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> Known: ...
 
     def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch: ...
 
@@ -124,7 +125,7 @@ def _left_out(store: SyncStore, peer: Peer, theirs: Sequence[int], ours: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Tables of which rows were left, for want of room; nobody waits until there is some."""
+    """Tables of which rows were left; nobody waits until they are taken."""
 
     there: set[int] = field(default_factory=set)
     here: set[int] = field(default_factory=set)
@@ -161,8 +162,9 @@ class _Exchange:
         store, peer, table = self._store, self._peer, self._table
         if not store.is_empty(table):
             for trackers in self._pages(lambda after, limit: peer.pending_trackers(table, after, limit)):
-                if known := store.already_received(table, trackers):
-                    peer.mark_processed(table, [Ack(each) for each in known])
+                known = store.already_received(table, peer.node_id, trackers)
+                if known.trackers:
+                    peer.mark_processed(table, [Ack(each) for each in known.trackers], known.count)
         pages = self._row_pages(
             lambda after, limit: self._in_turn(
                 peer.pending_rows(table, after, limit), lambda: {*peer.pending_tables()[0]} - self._left.there
@@ -171,7 +173,7 @@ class _Exchange:
         taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
         with closing(taken):
             for batch, receipt in taken:
-                peer.mark_processed(table, _acks(self._shape, batch, receipt))
+                peer.mark_processed(table, _acks(self._shape, batch, receipt), receipt.count)
                 progress = self._told(_counted(progress, receipt, fetched=len(batch)), receipt, self._left.there)
         return progress
 
@@ -180,8 +182,9 @@ class _Exchange:
         store, peer, table, node = self._store, self._peer, self._table, self._peer.node_id
         if not is_empty:
             for trackers in self._pages(lambda after, limit: store.pending_trackers(table, node, after, limit)):
-                if known := peer.already_received(table, trackers):
-                    store.mark_processed(table, node, [Ack(each) for each in known])
+                known = peer.already_received(table, trackers)
+                if known.trackers:
+                    store.mark_processed(table, node, [Ack(each) for each in known.trackers], known.count)
         pages = self._row_pages(
             lambda after, limit: self._in_turn(
                 store.pending_rows(table, node, after, limit),
@@ -191,7 +194,7 @@ class _Exchange:
         taken = self._taken(pages, lambda batch: peer.receive(table, batch))
         with closing(taken):
             for batch, receipt in taken:
-                store.mark_processed(table, node, _acks(self._shape, batch, receipt))
+                store.mark_processed(table, node, _acks(self._shape, batch, receipt), receipt.count)
                 progress = self._told(_counted(progress, receipt, sent=len(batch)), receipt, self._left.here)
         return progress
 
@@ -249,7 +252,7 @@ class _Exchange:
         if receipt.left:
             reason = receipt.left[0].refused
             whose = "the other node" if left is self._left.here else "this node"
-            told = f"rows of table {self._shape.entity.table} were left, since {whose} has no room for them: {reason}"
+            told = f"rows of table {self._shape.entity.table} were left, since {whose} does not take them: {reason}"
             if self._table not in left:
                 progress = replace(progress, warnings=(*progress.warnings, told))
             left.add(self._table)

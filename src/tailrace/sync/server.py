@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from starlette.applications import Starlette
@@ -25,9 +25,11 @@ from tailrace.errors import TailraceError
 from tailrace.serving.events import EventStream
 from tailrace.sync import arrowform
 from tailrace.sync.answers import STATUS, Answer, error_object, failure, nothing, wants
-from tailrace.sync.asking import LONGS, longs_as_text, page_of, parameters, wire_of
+from tailrace.sync.asking import LONGS, count_of, longs_as_text, page_of, parameters, wire_of
 from tailrace.sync.auth import Accept, Caller, Gate, read_caller
 from tailrace.sync.bodies import JSON, Body, Room, read_json, received
+from tailrace.sync.counts import HEADER, Counts
+from tailrace.sync.entity import Authors
 from tailrace.sync.exchange import Receipt
 from tailrace.sync.openapi import document
 from tailrace.sync.push import Channels, Dispatcher, Processing
@@ -50,6 +52,8 @@ class ServerOptions:
     """A secret that lets a newcomer in, in the header `door-enrol` of its first request."""
     origins: tuple[str, ...] = ()
     """Pages of these origins may call from a browser: `https://todo.example`."""
+    authors: Authors = Authors.ANY
+    """Whose versions those who call may send."""
     threads: int = _THREADS
     """So many requests use the database at the same time."""
 
@@ -69,7 +73,7 @@ def app(store: SyncStore, options: ServerOptions | None = None) -> Starlette:
     ]
     for route in routes:
         route.methods = route.methods and route.methods - {"HEAD"}  # what answers for ever would do so for nobody
-    allowed = ["door-node", "door-enrol", LONGS, "content-type", "content-encoding"]
+    allowed = ["door-node", "door-enrol", LONGS, HEADER, "content-type", "content-encoding"]
     cors = Middleware(
         CORSMiddleware, allow_origins=options.origins, allow_methods=["GET", "PUT", "POST"], allow_headers=allowed
     )
@@ -92,6 +96,7 @@ class Service:
         self._gate = Gate(store, options.accept, options.enrol)
         self._room = Room()
         self._threads = options.threads
+        self._authors = options.authors
         self._processing = Processing(store)
         self._channels = Channels()
         self._pool: ThreadPoolExecutor | None = None
@@ -150,10 +155,13 @@ class Service:
 
         def ask() -> Answer:
             now = self._store.now_ms()
+            counts = self._met(caller.node, count_of(request) or 0)
             told = {
                 "nodeId": str(self._store.node_id) if as_text else self._store.node_id,
                 "time": str(now) if as_text else now,
                 "keyNode": self._store.key_node_of(caller.node),
+                "count": counts.own,
+                "heard": counts.heard,
                 "formats": [JSON, arrowform.MEDIA_TYPE],
                 "tables": {
                     str(shape.table_id): {"table": shape.entity.table, "batch": shape.entity.batch}
@@ -194,17 +202,18 @@ class Service:
 
         def note(body: Body) -> None:
             acks = wire.read_acks(read_json(body.unpacked()))
-            self._store.mark_processed(wire.shape.table_id, caller.node, acks)
+            self._store.mark_processed(wire.shape.table_id, caller.node, acks, count_of(request))
 
         await self._with_body(request, (JSON,), note)
         return nothing()
 
-    async def already_received(self, request: Request, _: Caller) -> Response:
+    async def already_received(self, request: Request, caller: Caller) -> Response:
         wire = wire_of(request, self._store)
 
         def ask(body: Body) -> Answer:
             asked = wire.read_trackers(read_json(body.unpacked()))
-            return Answer.json(request, wire.trackers(self._store.already_received(wire.shape.table_id, asked)))
+            known = self._store.already_received(wire.shape.table_id, caller.node, asked)
+            return replace(Answer.json(request, wire.trackers(known.trackers)), count=known.count)
 
         return (await self._with_body(request, (JSON,), ask)).response()
 
@@ -216,8 +225,10 @@ class Service:
         def ask() -> Answer:
             found = self._store.pending_rows(wire.shape.table_id, caller.node, after, limit)
             if wants(request, arrowform.MEDIA_TYPE):
-                return Answer.of(request, arrowform.as_arrow(found), arrowform.MEDIA_TYPE)
-            return Answer.json(request, wire.rows(found, caller.node))
+                answer = Answer.of(request, arrowform.as_arrow(found), arrowform.MEDIA_TYPE)
+            else:
+                answer = Answer.json(request, wire.rows(found, caller.node))
+            return replace(answer, count=found.count)
 
         return (await self._do(ask)).response()
 
@@ -225,18 +236,22 @@ class Service:
         wire = wire_of(request, self._store)
 
         def take(body: Body) -> Answer:
-            receipt = Receipt()
+            receipt, count = Receipt(), count_of(request)
             for batch in _batches(wire, body):
-                receipt.extend(self._store.receive(wire.shape.table_id, caller.node, batch))
+                batch.count = count
+                part = self._store.receive(wire.shape.table_id, caller.node, batch, self._authors)
+                receipt.extend(part)
+                receipt = replace(receipt, count=part.count)
             if receipt.older and wire.shape.entity.is_told_by_hooks:  # the caller will ask for what is newer
                 self._processing.catch_up()
-            told = wire.receipt(receipt)
+            told = wire.receipt(self._store.as_told(wire.shape.table_id, caller.node, receipt))
             if not receipt.left:
-                return Answer.json(request, told)
-            what = f"{len(receipt.left)} rows were not taken, and there is no room for more of this node in quarantine"
-            hint = "somebody has to look into the quarantine of that node; until then keep them, and send them again"
+                return replace(Answer.json(request, told), count=receipt.count)
+            what = f"{len(receipt.left)} rows were not taken: {receipt.left[0].refused}"
+            hint = "somebody has to look into it at that node; until then keep them, and send them again"
             error = TailraceError("sync.left", what, hint=hint)
-            return Answer.json(request, {**told, **error_object(error)}, STATUS[error.code])
+            answer = Answer.json(request, {**told, **error_object(error)}, STATUS[error.code])
+            return replace(answer, count=receipt.count)
 
         return (await self._with_body(request, (JSON, arrowform.MEDIA_TYPE), take)).response()
 
@@ -249,6 +264,14 @@ class Service:
             return EventStream(events, opened.pop_all())
 
     # What they have in common.
+
+    def _met(self, node: int, count: int) -> Counts:
+        """What was exchanged with a caller so far. If it has counted less than it did before, it was set back."""
+        counts = self._store.counts(node)
+        if count < counts.heard:
+            _log.warning("node %d was set back to an older copy of its database; all is compared with it again", node)
+            self._store.was_set_back(node, count)
+        return counts
 
     async def _known_caller(self, request: Request) -> Caller:
         caller = read_caller(request.headers.get("door-node"))

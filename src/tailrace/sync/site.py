@@ -52,7 +52,7 @@ class SyncSite:
             if form.listen is not None:
                 enrol = None if form.enrol is None else form.enrol.get_secret_value()
                 tls = None if form.tls is None else Tls(form.tls.certificate, form.tls.key)
-                options = ServerOptions(form.accept, enrol, form.origins)
+                options = ServerOptions(form.accept, enrol, form.origins, form.authors)
                 self.url = opening.enter_context(SyncServer(self._store, form.listen, options, tls)).url
             node = SyncNode.over(self._store, clock=form.clock.rule, warn=self._report)
             peers = [peer.address for peer in form.peers]

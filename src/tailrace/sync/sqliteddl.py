@@ -25,10 +25,11 @@ _RECEIVED_KEY: Final = ("rcKey", "rcKey2", "rcKey3", "rcKey4")
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS DoorSelf(
         nodeId INTEGER NOT NULL, secret TEXT NOT NULL, keyNode INTEGER NOT NULL,
-        clockShift INTEGER NOT NULL DEFAULT 0, format INTEGER NOT NULL)""",
+        clockShift INTEGER NOT NULL DEFAULT 0, format INTEGER NOT NULL, ownUntil INTEGER NOT NULL DEFAULT 0)""",
     """CREATE TABLE IF NOT EXISTS DoorNode(
         nodeId INTEGER PRIMARY KEY, auth TEXT, rel INTEGER NOT NULL DEFAULT 0, keyNode INTEGER UNIQUE,
-        lastSeen INTEGER NOT NULL DEFAULT 0, calledAs TEXT)""",
+        lastSeen INTEGER NOT NULL DEFAULT 0, calledAs TEXT,
+        ownCount INTEGER NOT NULL DEFAULT 0, theirCount INTEGER NOT NULL DEFAULT 0)""",
     """CREATE TABLE IF NOT EXISTS ChangeLog(
         chId INTEGER PRIMARY KEY AUTOINCREMENT, chTableId INTEGER NOT NULL,
         chEntityPk NOT NULL, chEntityPk2, chEntityPk3, chEntityPk4, chType INTEGER NOT NULL)""",

@@ -6,16 +6,30 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_AHEAD_S
 from tailrace.masking import keep_secret
-from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, room, trackers, waiting
+from tailrace.sync import (
+    changes,
+    counts,
+    disclosure,
+    growth,
+    install,
+    nodes,
+    quarantine,
+    receiving,
+    room,
+    setback,
+    trackers,
+    waiting,
+)
+from tailrace.sync.counts import Counts
 from tailrace.sync.database import Database, Link
-from tailrace.sync.entity import Entity
-from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.entity import Authors, Entity
+from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
 from tailrace.sync.failing import Failing, HookFailed
 from tailrace.sync.horizon import Horizon
 from tailrace.sync.ids import KeyMaker
@@ -269,25 +283,31 @@ class SyncStore:
     def pending_rows(self, table_id: int, node: int, after: Key | None, limit: int) -> RowBatch:
         """Rows that a node should get, in the order of their keys."""
         shape = self.shape(table_id)
-        return self.database.read(lambda link: trackers.pending_rows(link, shape, node, after, limit))
+        found = self.database.read(lambda link: trackers.pending_rows(link, shape, node, after, limit))
+        if len(found):
+            found.count = self.count_on(node)
+        return found
 
-    def already_received(self, table_id: int, asked: Sequence[Tracker]) -> list[Tracker]:
-        """Of some versions those that are the ones here."""
+    def already_received(self, table_id: int, node: int, asked: Sequence[Tracker]) -> Known:
+        """Of some versions those that are the ones here, as far as a node may know it."""
+        found = self._held(self.shape(table_id), node, asked)
+        return Known(found, self.count_on(node) if found else None)
+
+    def _held(self, shape: Shape, node: int, asked: Sequence[Tracker]) -> list[Tracker]:
         if not asked:
             return []
-        shape = self.shape(table_id)
         try:
-            return self.database.read(lambda link: trackers.held(link, shape, asked))
+            return self.database.read(lambda link: disclosure.held(link, shape, node, asked))
         except TailraceError as error:
             if error.code != "sync.malformed":
                 raise
         if len(asked) == 1:  # what cannot be a key here is none; its row is refused when it comes
             return []
         half = len(asked) // 2
-        return self.already_received(table_id, asked[:half]) + self.already_received(table_id, asked[half:])
+        return self._held(shape, node, asked[:half]) + self._held(shape, node, asked[half:])
 
-    def mark_processed(self, table_id: int, node: int, acks: Sequence[Ack]) -> None:
-        """A node has these versions, or does not want them."""
+    def mark_processed(self, table_id: int, node: int, acks: Sequence[Ack], count: int | None = None) -> None:
+        """A node has these versions, or does not want them; and what it has counted by then, if it says so."""
         shape = self.shape(table_id)
         if not acks:
             return
@@ -295,19 +315,22 @@ class SyncStore:
 
         def note(link: Link) -> None:
             trackers.mark(link, shape, node, quarantine.keep_rejected(link, shape, node, told, Room(self._room)))
+            if count is not None:
+                counts.hear(link, self.database.dialect, node, count)
 
         self.database.write(note, must_last=bool(told.refused))  # it may be undone: then the row is offered again
 
-    def receive(self, table_id: int, sender: int, batch: RowBatch) -> Receipt:
-        """Take rows of a node."""
+    def receive(self, table_id: int, sender: int, batch: RowBatch, whose: Authors = Authors.ANY) -> Receipt:
+        """Take rows of a node, which may send those of these authors."""
         self._check_other(sender)
         unknown = batch.unknown - self._ignored.get(table_id, frozenset())
 
         def take(link: Link) -> Receipt:
-            reception = self._reception(link, table_id, sender)
+            reception = self._reception(link, table_id, sender, authors=whose)
             if unknown:
                 growth.note(link, reception.shape, unknown)
-            return receiving.receive(reception, batch)
+            receipt = receiving.receive(reception, batch)
+            return replace(receipt, count=counts.count_on(link, self.database.dialect, sender, batch.count))
 
         self._retry.came()
         try:
@@ -315,12 +338,47 @@ class SyncStore:
         except TailraceError as error:
             if not self.database.is_about_others(error.__cause__):
                 raise
-            return self._receive_in_parts(table_id, sender, batch, str(error.__cause__))
+            return self._receive_in_parts(table_id, sender, batch, str(error.__cause__), whose)
         if unknown:
             self._ignored[table_id] = batch.unknown | self._ignored.get(table_id, frozenset())
         return receipt
 
-    def _receive_in_parts(self, table_id: int, sender: int, batch: RowBatch, why: str) -> Receipt:
+    def as_told(self, table_id: int, node: int, receipt: Receipt) -> Receipt:
+        """What the node that sent rows hears of them: that there are newer ones only where it may have these."""
+        if not receipt.older:
+            return receipt
+        shape = self.shape(table_id)
+        older = self.database.read(lambda link: disclosure.heard_of(link, shape, node, receipt.older))
+        return replace(receipt, older=older)
+
+    # Who was set back to an older copy of its database.
+
+    def counts(self, node: int) -> Counts:
+        """How often something was exchanged with a node."""
+        return self.database.read(lambda link: counts.find(link, self.database.dialect, node))
+
+    def count_on(self, node: int) -> int | None:
+        """A node is about to be told something. If a power cut undoes it, it was set back, and does no harm."""
+        dialect = self.database.dialect
+        return self.database.write(lambda link: counts.count_on(link, dialect, node), must_last=False)
+
+    def was_set_back(self, node: int, count: int) -> None:
+        """A node has counted no further than this, and more was heard of it: what it was known to have is unknown."""
+        shapes = self.shapes.values()
+        self.database.write(lambda link: setback.notice(link, self.database.dialect, shapes, node, count))
+
+    def welcome_own(self) -> None:
+        """This database was set back: versions that this node has made come from others."""
+        self.database.write(lambda link: counts.welcome_own(link, self.database.dialect))
+
+    def resync(self, node: int | None = None) -> list[int]:
+        """Compare everything with a node again, or with all, and let them do so, too; says with which."""
+        found = [each for each in self.nodes() if node in (None, each)]
+        shapes = self.shapes.values()
+        self.database.write(lambda link: setback.start_over(link, self.database.dialect, shapes, found))
+        return found
+
+    def _receive_in_parts(self, table_id: int, sender: int, batch: RowBatch, why: str, whose: Authors) -> Receipt:
         """Foreign keys may be looked at only when a transaction ends. Rows that fail there are found by halving."""
         if len(batch) == 1:
             return self.database.write(
@@ -329,10 +387,14 @@ class SyncStore:
         half = len(batch) // 2
         receipt = Receipt()
         for rows in batch.parted(half):
-            receipt.extend(self.receive(table_id, sender, rows))
+            part = self.receive(table_id, sender, rows, whose)
+            receipt.extend(part)
+            receipt = replace(receipt, count=part.count)
         return receipt
 
-    def _reception(self, link: Link, table_id: int, sender: int, *, has_room: bool = False) -> Reception:
+    def _reception(
+        self, link: Link, table_id: int, sender: int, *, has_room: bool = False, authors: Authors = Authors.ANY
+    ) -> Reception:
         database, shape = self.database, self.shape(table_id)
         return Reception(
             link,
@@ -344,6 +406,7 @@ class SyncStore:
             table_id in self._watched,
             Room(None if has_room else self._room),
             Horizon.of(link, shape, self._ahead_max_s),
+            authors,
         )
 
     def _take_waiting(self) -> tuple[int, int]:

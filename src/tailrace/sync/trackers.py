@@ -12,7 +12,15 @@ import orjson
 from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
 from tailrace.sync.exchange import ANY_NODE, PAGE_LENGTH_MAX, Acks, Key, RowBatch, Tracker
-from tailrace.sync.names import Dialect, equal, quoted
+from tailrace.sync.names import (
+    TRACKER_NODE,
+    TRACKER_PROCESSED,
+    TRACKER_VERSION,
+    TRACKER_VERSION_NODE,
+    Dialect,
+    equal,
+    quoted,
+)
 from tailrace.sync.shape import Kind, Shape
 from tailrace.sync.templates import for_node
 from tailrace.sync.valuelist import run_with_values
@@ -23,6 +31,7 @@ _TURN: Final = 0x446F6F7254
 _WHOLE: Final = ("smallint", "integer", "bigint")
 _DENSE: Final = 4
 """Of so many keys that there could be, one is told of."""
+_TRACKED: Final = (TRACKER_VERSION, TRACKER_VERSION_NODE, TRACKER_PROCESSED)
 _BY_SCAN: Final = "SELECT set_config('enable_nestloop', 'off', true)"
 
 
@@ -72,25 +81,18 @@ def has_pending(link: Link, shape: Shape, node: int) -> bool:
 def pending_nodes(link: Link, shape: Shape) -> list[int]:
     """The nodes that should get something. The index is asked for one after the other, and not read as a whole."""
     column = shape.own("trkrDestinationNode")
-    query = f"SELECT min({column}) FROM {shape.tracker} WHERE {_open(shape, '')} AND {column} > {shape.mark(1)}"
+    query = f"SELECT min({column}) FROM {shape.tracker} WHERE {is_open(shape, '')} AND {column} > {shape.mark(1)}"
     found = [0]
     while (node := link.value(query, (found[-1],))) is not None:
         found.append(node)
     return found[1:]
 
 
-def held(link: Link, shape: Shape, trackers: Sequence[Tracker]) -> list[Tracker]:
-    """Of some versions those that are the ones here."""
-    if shape.dialect is Dialect.POSTGRES:
-        places = link.rows(_held_postgres(shape), (_as_json(shape, _bound(shape, trackers)),))
-        return [trackers[place - 1] for (place,) in places]
-    query = f"""SELECT 1 FROM {shape.stamp} AS door_st {_with_table(shape)}
-        WHERE {equal([f"door_st.{name}" for name in shape.stamp_key], _marks(shape))} AND {_is_current(shape)}"""
-    return [each for each, told in zip(trackers, _bound(shape, trackers), strict=True) if link.rows(query, told)]
-
-
 def mark(link: Link, shape: Shape, node: int, acks: Acks) -> None:
-    """A node has these versions, or does not want them. Where another one is here by now, it should get that."""
+    """A node has these versions, or does not want them. Where another one is here by now, it should get that.
+
+    Only what it should get can be confirmed: whoever could open a tracker would get the row.
+    """
     if not acks:
         return
     take_turn(link, shape)
@@ -106,7 +108,7 @@ def mark(link: Link, shape: Shape, node: int, acks: Acks) -> None:
         if link.run(_mark_dense(shape), (*arrays, node, keys.values[0][0], keys.values[0][-1])) == len(acks):
             return
     rows = zip(*keys.values, acks.versions, made_by, strict=True)
-    link.run(_mark_postgres(shape), (_as_json(shape, rows), node))
+    link.run(_mark_postgres(shape), (as_json(shape, rows), node))
 
 
 def forget(link: Link, shape: Shape, node: int) -> None:
@@ -114,12 +116,34 @@ def forget(link: Link, shape: Shape, node: int) -> None:
     link.run(f"DELETE FROM {shape.tracker} WHERE {shape.own('trkrDestinationNode')} = {shape.mark(1)}", (node,))
 
 
+def open_again(link: Link, shape: Shape, node: int) -> None:
+    """A node was set back: what it was known to have it gets again, or says that it has it. Where only hooks know who
+    may have a row, that counts for what it had; a key that it only sent does not make it get the row."""
+    take_turn(link, shape, alone=True)
+    is_postgres = shape.dialect is Dialect.POSTGRES
+    version, made_by, processed = (shape.own(name) for name in _TRACKED)
+    of_node = f"door_tr.{shape.own(TRACKER_NODE)} = {node:d}"
+    is_done = f"door_tr.{processed}"
+    if shape.entity.is_told_by_hooks:
+        same = equal([f"door_st.{name}" for name in shape.stamp_key], [f"door_tr.{name}" for name in shape.tracker_key])
+        here, here_node = current(shape)
+        is_here = f"{here} = door_tr.{version} AND {here_node} = door_tr.{made_by}"
+        at_stamp = f"{shape.stamp} AS door_st {_with_table(shape)} WHERE {same} AND {is_here}"
+        is_done += f" AND NOT EXISTS (SELECT 1 FROM {at_stamp})"
+    else:
+        is_done = "false" if is_postgres else "0"
+    link.run(
+        f"""UPDATE {shape.tracker} AS door_tr SET {version} = NULL, {made_by} = 0, {processed} = {is_done}
+            WHERE {of_node}"""
+    )
+
+
 def current(shape: Shape) -> list[str]:
     """Two expressions: the version that is here, and the node that made it. A hash says by itself what it is of."""
     if not shape.is_hash:
         return [f"door_st.{shape.own('stTime')}", f"door_st.{shape.own('stNode')}"]
     gone = f"'-' || door_st.{shape.own('stTime')} || '-' || door_st.{shape.own('stNode')}"
-    return [f"CASE WHEN {_gone(shape)} THEN {gone} ELSE {shape.table}.{shape.version} END", "0"]
+    return [f"CASE WHEN {is_gone(shape)} THEN {gone} ELSE {shape.table}.{shape.version} END", "0"]
 
 
 def untellable(shape: Shape, keys: Sequence[str]) -> dict[str, str]:
@@ -168,12 +192,12 @@ def _pending_query(
     shape: Shape, wanted: Sequence[str], node: int, after: Key | None, limit: int
 ) -> tuple[str, tuple[object, ...]]:
     keys = [f"door_tr.{name}" for name in shape.tracker_key]
-    where = [f"door_tr.{shape.own('trkrDestinationNode')} = {shape.mark(1)}", _open(shape, "door_tr.")]
-    where.append(f"({_gone(shape)} OR {_table_columns(shape)[0]} IS NOT NULL)")
+    where = [f"door_tr.{shape.own('trkrDestinationNode')} = {shape.mark(1)}", is_open(shape, "door_tr.")]
+    where.append(f"({is_gone(shape)} OR {_table_columns(shape)[0]} IS NOT NULL)")
     where += [f"NOT ({condition})" for condition in untellable(shape, keys)]
     values: list[object] = [node, limit]
     if shape.entity.audience is not None:
-        where.append(f"({_gone(shape)} OR ({for_node(shape.entity.audience.of(shape.dialect), node)}))")
+        where.append(f"({is_gone(shape)} OR ({for_node(shape.entity.audience.of(shape.dialect), node)}))")
     stamp_keys, from_there = [f"door_st.{name}" for name in shape.stamp_key], ""
     if after is not None:
         marks = [shape.mark(number) for number in range(3, 3 + len(keys))]
@@ -194,28 +218,17 @@ def _is_after(keys: Sequence[str], marks: Sequence[str]) -> str:
     return f"({', '.join(keys)}) > ({', '.join(marks)})"
 
 
-def _open(shape: Shape, prefix: str) -> str:
+def is_open(shape: Shape, prefix: str) -> str:
     """As the index of what is pending has it."""
     column = f"{prefix}{shape.own('trkrProcessed')}"
     return f"NOT {column}" if shape.dialect is Dialect.POSTGRES else f"{column} = 0"
 
 
-def _gone(shape: Shape) -> str:
+def is_gone(shape: Shape) -> str:
     return f"door_st.{shape.own('stDeleted')}" + ("" if shape.dialect is Dialect.POSTGRES else " = 1")
 
 
-def _marks(shape: Shape) -> list[str]:
-    return [shape.mark(number) for number in range(1, len(shape.key) + 1)]
-
-
-def _is_current(shape: Shape) -> str:
-    """Whether the version that is bound after the key is the one here."""
-    version, node = (shape.mark(len(shape.key) + number) for number in (1, 2))
-    here, here_node = current(shape)
-    return f"{here} = {version} AND ({node} = {ANY_NODE} OR {here_node} = {node})"
-
-
-def _bound(shape: Shape, trackers: Sequence[Tracker]) -> list[tuple[object, ...]]:
+def bound(shape: Shape, trackers: Sequence[Tracker]) -> list[tuple[object, ...]]:
     """Keys, versions and their nodes. A hash says by itself what it is of."""
     keys = from_wire(shape, [each.key for each in trackers], shape.key)
     if shape.is_hash:
@@ -236,7 +249,7 @@ def _mark_sqlite(shape: Shape, node: int, listed: str) -> str:
         UPDATE {shape.tracker} SET trkrVersionId = door_a.v, trkrVersionNode = coalesce({made_by}, 0),
             trkrProcessed = EXISTS (SELECT 1 {stamp} AND {is_current})
         FROM door_a WHERE {equal([f"{shape.tracker}.{name}" for name in shape.tracker_key], keys)}
-            AND {shape.tracker}.trkrDestinationNode = {node:d}"""
+            AND {shape.tracker}.trkrDestinationNode = {node:d} AND {shape.tracker}.trkrProcessed = 0"""
 
 
 def _is_dense(shape: Shape, keys: Columns) -> bool:
@@ -252,31 +265,25 @@ def _array(values: Sequence[object]) -> str:
     return f"{{{','.join(map(str, values))}}}"
 
 
-def _told(shape: Shape) -> str:
+def versions_told(shape: Shape) -> str:
     """Versions that are bound as JSON, as a table with the columns k1, k2 …, v and n, and their places from 1 on."""
     columns = ", ".join((*(f"k{number}" for number in range(1, len(shape.key) + 1)), "v", "n"))
     read = f"json_to_recordset($1::json) AS ({key_types(shape)}, v {shape.version_type}, n bigint)"
     return f"ROWS FROM ({read}) WITH ORDINALITY AS door_a({columns}, place)"
 
 
-def _held_postgres(shape: Shape) -> str:
-    same = equal([f"door_st.{name}" for name in shape.stamp_key], key_columns(shape, "door_a"))
-    here, here_node = current(shape)
-    return f"""SELECT door_a.place FROM {_told(shape)} JOIN {shape.stamp} AS door_st ON {same} {_with_table(shape)}
-        WHERE {here} = door_a.v AND (door_a.n = {ANY_NODE} OR {here_node} = door_a.n) ORDER BY door_a.place"""
-
-
 def _mark_postgres(shape: Shape) -> str:
     same = equal([f"door_st.{name}" for name in shape.stamp_key], key_columns(shape, "door_a"))
-    return _marked(shape, f"{_told(shape)} LEFT JOIN {shape.stamp} AS door_st ON {same} {_with_table(shape)}", "$2")
+    stamps = f"LEFT JOIN {shape.stamp} AS door_st ON {same} {_with_table(shape)}"
+    return _marked(shape, f"{versions_told(shape)} {stamps}", "$2")
 
 
 def _mark_dense(shape: Shape) -> str:
-    """The same for versions of which the trackers are open, and all between two keys."""
+    """The same for versions between two keys."""
     told = "unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS door_a(k1, v, n)"
     stamp, tracker = f"door_st.{shape.stamp_key[0]}", f"door_tr.{shape.tracker_key[0]}"
     stamps = f"LEFT JOIN {shape.stamp} AS door_st ON {stamp} = door_a.k1 AND {stamp} BETWEEN $5 AND $6"
-    return f"{_marked(shape, f'{told} {stamps}', '$4')} AND NOT door_tr.trkrprocessed AND {tracker} BETWEEN $5 AND $6"
+    return f"{_marked(shape, f'{told} {stamps}', '$4')} AND {tracker} BETWEEN $5 AND $6"
 
 
 def _marked(shape: Shape, told: str, node: str) -> str:
@@ -286,9 +293,9 @@ def _marked(shape: Shape, told: str, node: str) -> str:
         trkrprocessed = coalesce({here} = door_a.v AND (door_a.n = {ANY_NODE} OR {here_node} = door_a.n), false)
         FROM {told}
         WHERE {equal([f"door_tr.{name}" for name in shape.tracker_key], key_columns(shape, "door_a"))}
-            AND door_tr.trkrdestinationnode = {node}"""
+            AND door_tr.trkrdestinationnode = {node} AND NOT door_tr.trkrprocessed"""
 
 
-def _as_json(shape: Shape, rows: Iterable[tuple[object, ...]]) -> str:
+def as_json(shape: Shape, rows: Iterable[tuple[object, ...]]) -> str:
     names = [*(f"k{number}" for number in range(1, len(shape.key) + 1)), "v", "n"]
     return orjson.dumps([dict(zip(names, told, strict=True)) for told in rows]).decode()
