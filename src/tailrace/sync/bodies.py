@@ -88,17 +88,15 @@ class _Held:
 
 
 async def _read(request: Request, held: _Held, bytes_max: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
+    content = bytearray()  # a list would take more than the body if that comes byte by byte
     try:
         async with asyncio.timeout(SYNC_BODY_S):
             async for part in request.stream():
-                size += len(part)
-                if size > bytes_max:
+                if len(content) + len(part) > bytes_max:
                     raise more_than(bytes_max)
                 held.take(len(part))
-                parts.append(part)
+                content += part
     except TimeoutError:
         what = f"the body did not come within {SYNC_BODY_S:g} s"
         raise TailraceError("sync.slow", what, hint="send fewer rows at a time") from None
-    return b"".join(parts)
+    return bytes(content)

@@ -83,6 +83,10 @@ def more_than(bytes_max: int) -> TailraceError:
     return _too_large(f"the body has more than {bytes_max // MIB} MB")
 
 
+def too_large_to_send(size: int) -> TailraceError:
+    return _too_large(f"it takes {size:,} bytes as it is sent, and {SYNC_BODY_BYTES_MAX:,} are taken at a time")
+
+
 def _decoded(content: bytes) -> Any:
     _check_count(content)
     try:
