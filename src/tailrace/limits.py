@@ -109,6 +109,10 @@ SYNC_DEPTH_MAX: Final = 32
 SYNC_VALUES_MAX: Final = 2_000_000
 """Values in one body; each takes more room in memory than in the body."""
 
+SYNC_COLUMNS_MAX: Final = 4096
+SYNC_SCHEMA_BYTES_MAX: Final = MIB
+"""Columns of rows as Arrow has them, and what their names and notes take."""
+
 SYNC_REQUESTS_MAX: Final = 4096
 """Connections and requests at the same time."""
 

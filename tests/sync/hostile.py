@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import orjson
 
 from tailrace.sync import arrowform
+from tests.sync.threaded import ThreadedServer
 from tests.sync.todo import TABLE_ID
 
 NODE: Final = 7_000_000_000_000_000_009
@@ -60,25 +60,13 @@ def as_a_node(time_ms: int = 0) -> dict[str, Said]:
     }
 
 
-class HostileServer:
+class HostileServer(ThreadedServer):
     """`with HostileServer() as server`: `server.answers` may be changed at any time."""
 
     def __init__(self) -> None:
         self.answers = as_a_node()
         self.asked: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(self._handler())
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         outer = self
