@@ -30,10 +30,10 @@ from processes import cpu_s, rss_mb
 from tailrace.sync.address import PeerAddress
 from tailrace.sync.auth import Accept
 from tailrace.sync.client import SyncNode
+from tailrace.sync.content import JSON
 from tailrace.sync.database import open_database
 from tailrace.sync.entity import Entity, Sql
 from tailrace.sync.garbage import collect_seldom
-from tailrace.sync.httplink import JSON
 from tailrace.sync.httppeer import HttpPeer
 from tailrace.sync.server import ServerOptions
 from tailrace.sync.serving import SyncServer

@@ -73,6 +73,21 @@ SYNC_PACKED_BYTES_MAX: Final = 16 * MIB
 SYNC_BODY_BYTES_MAX: Final = 64 * MIB
 """The body of one request of sync, compressed and as it is."""
 
+SYNC_TOLD_BYTES_MAX: Final = 4 * MIB
+"""What a node says about itself and its tables, without rows."""
+
+SYNC_REFUSAL_BYTES_MAX: Final = 64 * KIB
+"""Why a request was refused; of what is longer only the status counts."""
+
+SYNC_EVENT_BYTES_MAX: Final = MIB
+"""One event of a subscription."""
+
+SYNC_TABLES_MAX: Final = 10_000
+"""Tables that another node may have."""
+
+SYNC_TABLE_CHARACTERS_MAX: Final = 200
+"""How much is kept of the name that a table has there."""
+
 SYNC_BODIES_BYTES_MAX: Final = 512 * MIB
 """The bodies of all requests at the same time."""
 
@@ -93,6 +108,10 @@ SYNC_DEPTH_MAX: Final = 32
 
 SYNC_VALUES_MAX: Final = 2_000_000
 """Values in one body; each takes more room in memory than in the body."""
+
+SYNC_COLUMNS_MAX: Final = 4096
+SYNC_SCHEMA_BYTES_MAX: Final = MIB
+"""Columns of rows as Arrow has them, and what their names and notes take."""
 
 SYNC_REQUESTS_MAX: Final = 4096
 """Connections and requests at the same time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from typing import Any
 
 import pyarrow as pa
@@ -51,3 +52,16 @@ def test_damage_is_an_error_of_two_kinds(seed: int) -> None:
         except (ValueError, pa.ArrowException, OSError):
             continue
         assert found >= 0
+
+
+def test_lengths_below_nothing() -> None:
+    rows = pa.record_batch({"id": pa.array([1, 2, 3])})
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    body = sink.getvalue().to_pybytes()
+    for length, claimed in (((3, 0), (-3, 0)), ((0, 24), (0, -24)), ((0, 24), (-8, 24))):
+        damaged = body.replace(struct.pack("<qq", *length), struct.pack("<qq", *claimed))
+        assert damaged != body
+        with pytest.raises(ValueError, match="claims"):
+            unpacked_bytes(damaged)

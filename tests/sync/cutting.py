@@ -7,9 +7,11 @@ import socket
 import threading
 from dataclasses import dataclass
 from enum import Enum, auto
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.sync.threaded import ThreadedServer
 
 
 class Cut(Enum):
@@ -31,7 +33,7 @@ class Seen:
     headers: dict[str, str]
 
 
-class CuttingProxy:
+class CuttingProxy(ThreadedServer):
     """What comes to `url` goes on to `target`."""
 
     def __init__(self, target: str) -> None:
@@ -39,18 +41,7 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._cut: tuple[int, Cut] | None = None
         self.seen: list[Seen] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(self._handler())
 
     def cut(self, number: int, how: Cut) -> None:
         """From now on counted from 0, one request is cut."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.sync import peerloop
+from tailrace.limits import SYNC_EVENT_BYTES_MAX
+from tailrace.sync import peerloop, subscription
 from tailrace.sync.address import PeerAddress
 from tailrace.sync.auth import Accept
 from tailrace.sync.backoff import MAX_S, Backoff
@@ -18,13 +19,16 @@ from tailrace.sync.client import SyncNode
 from tailrace.sync.continuous import Continuous
 from tailrace.sync.entity import Changes, Entity
 from tailrace.sync.exchange import Key
-from tailrace.sync.peerloop import State
+from tailrace.sync.httplink import HttpLink
+from tailrace.sync.httppeer import HttpPeer
+from tailrace.sync.peerloop import PeerStatus, State
 from tailrace.sync.server import ServerOptions
 from tailrace.sync.serving import SyncServer
 from tailrace.sync.store import SyncStore
 from tests.relay.nodes import wait_for
 from tests.servers.link import Link
 from tests.sync.conftest import Places
+from tests.sync.hostile import HostileServer, Said
 from tests.sync.places import Place
 from tests.sync.todo import CREATE, TABLE_ID, node, put, remove, todo, whats
 
@@ -264,3 +268,64 @@ def test_what_a_peer_never_takes_does_not_keep_it_busy(places: Places, monkeypat
         assert f"table todo ({TABLE_ID}) is not synced at the other node" in warning
     assert continuous.status()[0].rounds < 20
     assert one.status().entities[0].pending or one.status().entities[1].pending, "it waits"
+
+
+@pytest.mark.parametrize("where", ["round", "subscription"])
+def test_whatever_a_peer_brings_about_is_its_own_error_and_others_go_on(
+    places: Places, where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    laptop, central, broken = (places("sqlite") for _ in range(3))
+    one, other, third = (node(place) for place in (laptop, central, broken))
+    is_broken = threading.Event()
+    is_broken.set()
+    usual_round, usual_events = SyncNode.round, subscription.events
+
+    def round_with(self: SyncNode, peer: HttpPeer, *more: Any) -> Any:
+        if is_broken.is_set() and peer.node_id == third.node_id:
+            raise RecursionError("too deep")
+        return usual_round(self, peer, *more)
+
+    def events(parts: Any, link: HttpLink) -> Any:
+        if is_broken.is_set() and link.address.name == "peer1":
+            raise OverflowError("too large")
+        return usual_events(parts, link)
+
+    if where == "round":
+        monkeypatch.setattr(SyncNode, "round", round_with)
+    else:
+        monkeypatch.setattr(subscription, "events", events)
+    with served(other) as url, served(third) as bad, running(one, url, bad) as continuous:
+        wait_for(lambda: continuous.status()[1].last_error is not None)
+        error = continuous.status()[1].last_error
+        code, why = ("sync.failed", "RecursionError") if where == "round" else ("sync.bad_answer", "OverflowError")
+        assert error is not None and error.code == code and why in error.what
+        assert "Traceback" in caplog.text
+        put(laptop, 1, "x")
+        wait_for(lambda: whats(central) == {1: "x"})
+        assert continuous.status()[0].last_error is None
+        is_broken.clear()
+        wait_for(lambda: whats(broken) == {1: "x"} and continuous.status()[1].last_error is None)
+
+
+def test_who_is_told_of_a_status_and_fails_ends_nothing(places: Places) -> None:
+    laptop, central = places("sqlite"), places("sqlite")
+    one, other = node(laptop), node(central)
+
+    def changed(_status: PeerStatus) -> None:
+        raise ValueError("nobody wants to know")
+
+    with served(other) as url, running(one, url, changed=changed) as continuous:
+        put(laptop, 1, "x")
+        wait_for(lambda: whats(central) == {1: "x"})
+        wait_for(are_waiting(continuous))
+    assert states(continuous) == [State.STOPPED]
+
+
+def test_what_a_server_never_ends_to_say_is_an_error_of_that_peer(places: Places) -> None:
+    store = node(places("sqlite"))
+    with HostileServer() as server:
+        server.answers["subscribe"] = Said(b"x" * (2 * SYNC_EVENT_BYTES_MAX), "text/event-stream")
+        with running(store, server.url) as continuous:
+            wait_for(lambda: continuous.status()[0].last_error is not None)
+            error = continuous.status()[0].last_error
+            assert error is not None and error.code == "sync.bad_answer" and "event of more than" in error.what

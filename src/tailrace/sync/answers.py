@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tailrace.errors import TailraceError
-from tailrace.sync.bodies import JSON, pack
+from tailrace.sync.content import JSON, pack
 from tailrace.sync.counts import header
 
 STATUS: Final[Mapping[str, int]] = {

@@ -14,9 +14,11 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from tailrace.errors import TailraceError
-from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_ROWS_MAX
+from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_ROWS_MAX, SYNC_VALUES_MAX
 from tailrace.log.unpacked import unpacked_bytes
+from tailrace.sync.arrowschema import check_schema_size
 from tailrace.sync.columns import Columns, Types
+from tailrace.sync.content import read_values
 from tailrace.sync.exchange import ROW_STAMP, RowBatch
 from tailrace.sync.wire import Wire, malformed
 
@@ -50,6 +52,7 @@ def as_arrow(batch: RowBatch) -> bytes:
 def read_arrow(wire: Wire, body: bytes) -> RowBatch:
     """The inverse, with the names that columns have here. Nothing that is claimed is believed before it is checked."""
     try:
+        check_schema_size(body)
         if unpacked_bytes(body) > SYNC_BODY_BYTES_MAX:
             what = f"rows take more than {SYNC_BODY_BYTES_MAX >> 20} MB when they are unpacked"
             raise TailraceError("sync.too_large", what, hint="send fewer rows at a time")
@@ -57,7 +60,7 @@ def read_arrow(wire: Wire, body: bytes) -> RowBatch:
             _check_schema(reader.schema)
             table = _read_batches(reader)
             table.validate(full=True)
-    except (pa.ArrowException, ValueError, OSError) as error:
+    except (pa.ArrowException, ValueError, OSError, EOFError) as error:
         raise malformed(f"a body is no Arrow stream: {str(error)[:200]}") from None
     return _as_batch(wire, table)
 
@@ -84,8 +87,8 @@ def _read_batches(reader: ipc.RecordBatchStreamReader) -> pa.Table:
     batches, count = [], 0
     for batch in reader:
         count += batch.num_rows
-        if count > SYNC_ROWS_MAX:
-            what = f"there are more than {SYNC_ROWS_MAX} rows in a body"
+        if count > SYNC_ROWS_MAX or count * batch.num_columns > SYNC_VALUES_MAX:  # columns of nothing take no bytes
+            what = f"there are more than {SYNC_ROWS_MAX} rows or {SYNC_VALUES_MAX} values in a body"
             raise TailraceError("sync.too_large", what, hint="send fewer rows at a time")
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)
@@ -125,8 +128,5 @@ def _values(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> list[Any]:
     if dict(field.metadata or {}).items() >= _JSON.items():
         if not pa.types.is_string(field.type):
             raise malformed(f"column {field.name!r} is said to be JSON, and is no text")
-        try:
-            return [None if value is None else orjson.loads(value) for value in values]
-        except orjson.JSONDecodeError:
-            raise malformed(f"column {field.name!r} is said to be JSON, and is not") from None
+        return read_values(values)
     return values

@@ -1,41 +1,22 @@
-"""Bodies of requests: how much of them is read, unpacked and made into values. Every length is checked before it is
+"""Bodies of requests, as they come to a server: how much of them is read. Every length is checked before it is
 believed, and what a body takes while it is worked on is counted against what all of them may take."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-import re
 import threading
-import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import orjson
 from starlette.requests import Request
 
 from tailrace.errors import TailraceError
-from tailrace.limits import (
-    MIB,
-    SYNC_BODIES_BYTES_MAX,
-    SYNC_BODY_BYTES_MAX,
-    SYNC_BODY_S,
-    SYNC_DEPTH_MAX,
-    SYNC_PACKED_BYTES_MAX,
-    SYNC_ROWS_MAX,
-    SYNC_VALUES_MAX,
-)
-from tailrace.sync.wire import malformed
+from tailrace.limits import SYNC_BODIES_BYTES_MAX, SYNC_BODY_BYTES_MAX, SYNC_BODY_S, SYNC_PACKED_BYTES_MAX
+from tailrace.sync.content import JSON, more_than, unpack
 
-JSON: Final = "application/json"
-_GZIP_WINDOW: Final = 31
-"""What zlib calls gzip."""
-_TEXTS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _LENGTH_DIGITS_MAX: Final = 18
-_PACK_BYTES_MIN: Final = 1024
-_PACK_LEVEL: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +65,7 @@ async def received(request: Request, room: Room, media_types: tuple[str, ...] = 
     bytes_max = SYNC_PACKED_BYTES_MAX if coding == "gzip" else SYNC_BODY_BYTES_MAX
     declared = request.headers.get("content-length", "0")
     if not declared.isdecimal() or len(declared) > _LENGTH_DIGITS_MAX or int(declared) > bytes_max:
-        raise _too_large(bytes_max)
+        raise more_than(bytes_max)
     held = _Held(room)
     try:
         if coding == "gzip":
@@ -107,90 +88,15 @@ class _Held:
 
 
 async def _read(request: Request, held: _Held, bytes_max: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
+    content = bytearray()  # a list would take more than the body if that comes byte by byte
     try:
         async with asyncio.timeout(SYNC_BODY_S):
             async for part in request.stream():
-                size += len(part)
-                if size > bytes_max:
-                    raise _too_large(bytes_max)
+                if len(content) + len(part) > bytes_max:
+                    raise more_than(bytes_max)
                 held.take(len(part))
-                parts.append(part)
+                content += part
     except TimeoutError:
         what = f"the body did not come within {SYNC_BODY_S:g} s"
         raise TailraceError("sync.slow", what, hint="send fewer rows at a time") from None
-    return b"".join(parts)
-
-
-def unpack(content: bytes) -> bytes:
-    """What gzip has packed, if that is not too much."""
-    unpacker = zlib.decompressobj(_GZIP_WINDOW)
-    parts, left, rest = [], SYNC_BODY_BYTES_MAX, content
-    try:
-        while not unpacker.eof:
-            part = unpacker.decompress(rest, min(left + 1, MIB))
-            left -= len(part)
-            if left < 0:
-                raise _too_large(SYNC_BODY_BYTES_MAX)
-            rest = unpacker.unconsumed_tail
-            if not part and not rest and not unpacker.eof:
-                raise malformed("the body ends before its compression does")
-            parts.append(part)
-    except zlib.error:
-        raise malformed("the body is not what gzip makes") from None
-    if unpacker.unused_data:
-        raise malformed("something stands behind the compressed body")
-    return b"".join(parts)
-
-
-def pack(content: bytes) -> bytes | None:
-    """The content as gzip has it; None when that is not worth it."""
-    return None if len(content) < _PACK_BYTES_MIN else gzip.compress(content, _PACK_LEVEL, mtime=0)
-
-
-def read_json(content: bytes) -> list[Any]:
-    """An array, if it is not too long nor too deep."""
-    _check_count(content)
-    try:
-        told = orjson.loads(content)
-    except orjson.JSONDecodeError as error:
-        raise malformed(f"the body is no JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
-    if type(told) is not list:
-        raise malformed("the body is no array")
-    if len(told) > SYNC_ROWS_MAX:
-        what = f"the body has {len(told)} rows, and {SYNC_ROWS_MAX} are read at a time"
-        raise TailraceError("sync.too_large", what, hint="send fewer rows at a time")
-    if content.count(b"[") + content.count(b"{") > 1 + len(told):  # otherwise no row has anything inside
-        _check_depth(told)
-    return told
-
-
-def _check_count(content: bytes) -> None:
-    """Commas and brackets say how many values there are, at most. Only if these are many it matters where they are."""
-    if _count(content) > SYNC_VALUES_MAX and _count(_TEXTS.sub(b"", content)) > SYNC_VALUES_MAX:
-        what = f"the body has more than {SYNC_VALUES_MAX} values"
-        raise TailraceError("sync.too_large", what, hint="send fewer rows at a time")
-
-
-def _count(content: bytes) -> int:
-    return content.count(b",") + content.count(b"[") + content.count(b"{")
-
-
-def _check_depth(told: list[Any]) -> None:
-    level: list[Any] = [told]
-    for _ in range(SYNC_DEPTH_MAX):
-        inner = []
-        for each in level:
-            values = each.values() if type(each) is dict else each
-            inner += [value for value in values if type(value) is dict or type(value) is list]
-        if not inner:
-            return
-        level = inner
-    what = f"the body has arrays and objects that are more than {SYNC_DEPTH_MAX} deep"
-    raise TailraceError("sync.malformed", what, hint="send rows and trackers as GET /openapi.json says")
-
-
-def _too_large(bytes_max: int) -> TailraceError:
-    what = f"the body has more than {bytes_max // MIB} MB"
-    return TailraceError("sync.too_large", what, hint="send fewer rows at a time")
+    return bytes(content)

@@ -17,6 +17,7 @@ from tailrace.sync.address import PeerAddress
 from tailrace.sync.clock import ClockRule, ClockVerdict
 from tailrace.sync.database import Database, open_database
 from tailrace.sync.entity import Entity
+from tailrace.sync.failing import unexpected
 from tailrace.sync.httplink import HttpLink
 from tailrace.sync.httppeer import HttpPeer
 from tailrace.sync.meeting import NowMs, meeting, wall_clock_ms
@@ -95,9 +96,14 @@ class SyncNode:
         return self.sync_at(PeerAddress.of(url, name=name, enrol=enrol, ca=ca, node=node), report)
 
     def sync_at(self, address: PeerAddress, report: Report | None = None) -> Progress:
-        """The same with an address."""
-        with self.meeting(address) as (peer, _):
-            return self.round(peer, report)
+        """The same with an address. Whatever the other node answers, what is raised is a `TailraceError`."""
+        try:
+            with self.meeting(address) as (peer, _):
+                return self.round(peer, report)
+        except TailraceError:
+            raise
+        except Exception as error:
+            raise unexpected(error) from error
 
     def sync_with_all(
         self, addresses: Sequence[PeerAddress], report: Callable[[PeerAddress, str, Progress], None] | None = None

@@ -16,6 +16,7 @@ from tailrace.sync.names import Dialect, mark
 
 HEADER: Final = "door-count"
 _DIGITS_MAX: Final = 18
+COUNT_MAX: Final = 10**_DIGITS_MAX - 1
 
 
 class Counts(NamedTuple):

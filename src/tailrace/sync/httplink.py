@@ -5,7 +5,7 @@ The node's own secret goes into a header, never into an address, and redirection
 
 from __future__ import annotations
 
-import gzip
+import logging
 import socket
 import ssl
 import threading
@@ -13,23 +13,22 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from http import HTTPStatus
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import httpx
-import orjson
 
 from tailrace.errors import CODES, TailraceError
-from tailrace.limits import SYNC_BODY_BYTES_MAX
+from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_PACKED_BYTES_MAX, SYNC_REFUSAL_BYTES_MAX
 from tailrace.masking import keep_secret
 from tailrace.relay.address import is_loopback_host
 from tailrace.sync.address import PeerAddress
+from tailrace.sync.content import JSON, more_than, pack, read_value, too_large_to_send, unpack
 from tailrace.sync.counts import HEADER, read_count
 
-JSON: Final = "application/json"
-_PACK_FROM_BYTES: Final = 1024
-_PACK_LEVEL: Final = 1
 _CONNECT_S: Final = 10.0
 _ANSWER_S: Final = 60.0
 _SILENCE_S: Final = 45.0
@@ -38,6 +37,9 @@ _IDLE_S: Final = 4.0
 """Many servers and proxies close connections that were idle for five seconds, and one that is being closed cannot be
 used any more."""
 _TOLD_CHARACTERS_MAX: Final = 500
+_NETWORK: Final = (httpx.HTTPError, httpx.StreamError, OSError)
+"""What is wrong with a connection, and not with what comes over it."""
+_log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,14 @@ class Answer:
     body: bytes
     count: int | None = None
     """How often it has exchanged something with this one, if it says so."""
+
+
+class BadAnswer(TailraceError):
+    """A node did not say what a node says."""
+
+
+class AnswerTooLarge(BadAnswer):
+    """It said more than is read at a time."""
 
 
 class HttpLink:
@@ -69,6 +79,7 @@ class HttpLink:
             verify=_verification(address),
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
             limits=httpx.Limits(keepalive_expiry=_IDLE_S),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # nodes have none, and others' would pile up
         )
         self._lock = threading.Lock()
         self._sockets: WeakSet[socket.socket] = WeakSet()
@@ -101,14 +112,20 @@ class HttpLink:
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
         also: Collection[int] = (),
+        bytes_max: int = SYNC_BODY_BYTES_MAX,
     ) -> Answer:
-        """One request. Whatever the answer is if it is none of success is raised, except for the statuses named."""
+        """One request. Whatever the answer is if it is none of success is raised, except for the statuses named.
+
+        What is too large is neither sent (`sync.too_large`) nor read (`AnswerTooLarge`)."""
         sent = {**self._headers, "accept": accept, **(headers or {})}
         if body is not None:
             sent["content-type"] = kind
-            if self._packs and len(body) >= _PACK_FROM_BYTES:
+            if len(body) > SYNC_BODY_BYTES_MAX:
+                raise too_large_to_send(len(body))
+            packed = pack(body) if self._packs else None
+            if packed is not None and len(packed) <= SYNC_PACKED_BYTES_MAX:
                 sent["content-encoding"] = "gzip"
-                body = gzip.compress(body, _PACK_LEVEL)
+                body = packed
         url = f"{self.address.url}{path}"
         with (
             self._errors(),
@@ -116,10 +133,11 @@ class HttpLink:
                 method, url, params=parameters, content=body, headers=sent, extensions=self._watched
             ) as response,
         ):
-            answer = Answer(_media_type(response), self._body(response), read_count(response.headers.get(HEADER)))
-        if not response.is_success and response.status_code not in also:
-            raise self._refusal(response, answer)
-        return answer
+            if not response.is_success and response.status_code not in also:
+                raise self._refusal(response)
+            with self.reading():
+                content = self._content(response, bytes_max)
+            return Answer(_media_type(response), content, read_count(response.headers.get(HEADER)))
 
     @contextmanager
     def listening(self, path: str) -> Iterator[httpx.Response]:
@@ -132,7 +150,8 @@ class HttpLink:
             self._client.stream("GET", url, headers=sent, timeout=timeout, extensions=self._watched) as response,
         ):
             if not response.is_success:
-                raise self._refusal(response, Answer(_media_type(response), self._body(response)))
+                raise self._refusal(response)
+            self._check_coding(response, ("identity",))
             yield response
 
     @property
@@ -148,25 +167,59 @@ class HttpLink:
                 if self._is_cut:
                     _shut(opened)
 
-    def bad_answer(self, what: str) -> TailraceError:
+    def bad_answer(self, what: str, made: type[BadAnswer] = BadAnswer) -> BadAnswer:
         """It did not say what a node says."""
         told = f"{self.address.name} ({self.address.url}) {what}"
-        return TailraceError("sync.bad_answer", told, hint="look whether a node of sync listens there")
+        return made("sync.bad_answer", told, hint="look whether a node of sync listens there")
 
-    def _body(self, response: httpx.Response) -> bytes:
-        """Read it whole, but no more than is sensible, be it ever so small as it is packed."""
-        parts, size = [], 0
-        for part in response.iter_bytes():
-            size += len(part)
-            if size > SYNC_BODY_BYTES_MAX:
-                raise self.bad_answer(f"answered with more than {SYNC_BODY_BYTES_MAX} bytes")
-            parts.append(part)
-        return b"".join(parts)
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What is malformed inside is the other node's answer, and not what this one was asked."""
+        try:
+            yield
+        except TailraceError as error:
+            if error.code not in ("sync.malformed", "sync.too_large"):
+                raise
+            made = AnswerTooLarge if error.code == "sync.too_large" else BadAnswer
+            raise self.bad_answer(f"answered otherwise than documented: {error.what}", made) from error
+        except _NETWORK:
+            raise
+        except Exception as error:
+            raise self._unreadable(error) from error
 
-    def _refusal(self, response: httpx.Response, answer: Answer) -> TailraceError:
-        """What the other node says is wrong."""
-        told = _told_error(answer)
+    def _unreadable(self, error: Exception) -> BadAnswer:
+        """An answer of which nobody thought; where it did harm is in the log."""
+        _log.error("an answer of %s cannot be read", self.address.name, exc_info=error)
+        return self.bad_answer(f"answered what cannot be read: {type(error).__name__}")
+
+    def _content(self, response: httpx.Response, bytes_max: int) -> bytes:
+        """All of an answer, if it is not too much: neither as it comes nor when it is unpacked."""
+        is_packed = self._check_coding(response, ("gzip", "identity") if self._packs else ("identity",)) == "gzip"
+        raw_max = min(bytes_max, SYNC_PACKED_BYTES_MAX) if is_packed else bytes_max
+        content = bytearray()  # a list would take more than the answer if that comes byte by byte
+        for part in response.iter_raw():
+            content += part
+            if len(content) > raw_max:
+                raise more_than(raw_max)
+        return unpack(bytes(content), bytes_max) if is_packed else bytes(content)
+
+    def _check_coding(self, response: httpx.Response, asked: Collection[str]) -> str:
+        """How an answer is packed; it may be so only as it was asked for."""
+        coding = str(response.headers.get("content-encoding", "identity")).strip().lower()
+        if coding not in asked:
+            raise self.bad_answer(f"answered with the encoding {coding[:100]!r}, which was not asked for")
+        return coding
+
+    def _refusal(self, response: httpx.Response) -> TailraceError:
+        """What the other node says is wrong, if it says so in a few words."""
         name, status = self.address.name, response.status_code
+        try:
+            with self.reading():
+                told = _told_error(_media_type(response), self._content(response, SYNC_REFUSAL_BYTES_MAX))
+        except BadAnswer:
+            told = None
+        if told is None and status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # a proxy before it may have its own limit
+            return TailraceError("sync.too_large", f"{name} answered {status}", hint="send fewer rows at a time")
         if told is None:
             return self.bad_answer(f"answered {status}")
         code, what, hint = told
@@ -176,11 +229,15 @@ class HttpLink:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (httpx.HTTPError, httpx.StreamError, OSError) as error:
+        except TailraceError:
+            raise
+        except _NETWORK as error:
             why = str(error) or type(error).__name__
             what = f"{self.address.name} ({self.address.url}) cannot be reached: {why}"
             hint = "see whether it runs and the network is there; what is not exchanged yet is kept"
             raise TailraceError("sync.unreachable", what, hint=hint) from error
+        except Exception as error:
+            raise self._unreadable(error) from error
 
 
 def _shut(opened: socket.socket) -> None:
@@ -189,15 +246,15 @@ def _shut(opened: socket.socket) -> None:
         socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
 
-def _told_error(answer: Answer) -> tuple[str, str, str] | None:
+def _told_error(kind: str, content: bytes) -> tuple[str, str, str] | None:
     """Code, what and hint, of an error as nodes tell it."""
-    if answer.kind != JSON:
+    if kind != JSON:
         return None
+    said: Any = read_value(content)
     try:
-        said: Any = orjson.loads(answer.body)
         error = said["error"]
         code, what, hint = str(error["code"]), str(error["what"]), str(error.get("hint", ""))
-    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+    except (TypeError, KeyError, AttributeError):
         return None
     if code not in CODES or not code.startswith("sync."):
         return None

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 
 from tailrace.errors import TailraceError
+from tailrace.limits import SYNC_TABLE_CHARACTERS_MAX, SYNC_TABLES_MAX, SYNC_TOLD_BYTES_MAX
 from tailrace.sync import arrowform
-from tailrace.sync.counts import Counts, header
+from tailrace.sync.content import JSON, read_json, read_value
+from tailrace.sync.counts import COUNT_MAX, Counts, header
 from tailrace.sync.exchange import Ack, Key, Known, Receipt, RowBatch, Tracker
-from tailrace.sync.httplink import JSON, Answer, HttpLink
+from tailrace.sync.httplink import Answer, HttpLink
 from tailrace.sync.install import KEY_NODE_MAX
 from tailrace.sync.shape import Shape
 from tailrace.sync.wire import Wire
 
-Read = TypeVar("Read")
 _NODE: Final = "/replication/node"
 
 
@@ -53,11 +54,12 @@ class HttpPeer:
         """Ask a node who it is. If it lets nobody in whom it does not know, it hears the word of `enrol`. `count` is
         how often something was exchanged with it."""
         try:
-            answer = link.ask("GET", _NODE, headers=header(count))
+            answer = link.ask("GET", _NODE, headers=header(count), bytes_max=SYNC_TOLD_BYTES_MAX)
         except TailraceError as error:
             if error.code not in ("sync.no_rights", "sync.not_admitted") or link.address.enrol is None:
                 raise
-            answer = link.ask("GET", _NODE, headers={"door-enrol": link.address.enrol, **header(count)})
+            told = {"door-enrol": link.address.enrol, **header(count)}
+            answer = link.ask("GET", _NODE, headers=told, bytes_max=SYNC_TOLD_BYTES_MAX)
         return cls(link, shape, _greeting(link, answer))
 
     @property
@@ -69,14 +71,17 @@ class HttpPeer:
         return self.greeting.tables
 
     def pending_tables(self) -> tuple[list[int], list[int]]:
-        said = self._json(self.link.ask("GET", "/replication/pending"))
-        if not isinstance(said, dict) or not all(_is_list_of_numbers(said.get(name)) for name in ("tables", "empty")):
+        answer = self.link.ask("GET", "/replication/pending", bytes_max=SYNC_TOLD_BYTES_MAX)
+        with self.link.reading():
+            said = read_value(answer.body)
+        if not isinstance(said, dict) or not all(_is_list_of_tables(said.get(name)) for name in ("tables", "empty")):
             raise self.link.bad_answer("did not say of which tables it has something")
         return said["tables"], said["empty"]
 
     def pending_trackers(self, table_id: int, after: Key | None, limit: int) -> list[Tracker]:
         answer = self.link.ask("GET", "/replication/pendingtrackers", parameters=_page(table_id, after, limit))
-        return self._read(lambda: self._wire(table_id).read_trackers(self._json(answer)))
+        with self.link.reading():
+            return self._wire(table_id).read_trackers(read_json(answer.body))
 
     def mark_processed(self, table_id: int, acks: Sequence[Ack], count: int | None = None) -> None:
         path = "/replication/markReplicateTrackersAsProcessed"
@@ -86,13 +91,15 @@ class HttpPeer:
         wire = self._wire(table_id)
         path = "/replication/checkForEntitiesAlreadyReceived"
         answer = self._tell("POST", path, table_id, wire.trackers(trackers))
-        return Known(self._read(lambda: wire.read_trackers(self._json(answer))), answer.count)
+        with self.link.reading():
+            return Known(wire.read_trackers(read_json(answer.body)), answer.count)
 
     def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
         accept = f"{arrowform.MEDIA_TYPE}, {JSON};q=0.5" if self._has_arrow else JSON
         path = "/replication/pendingReplication"
         answer = self.link.ask("GET", path, parameters=_page(table_id, after, limit), accept=accept)
-        found = self._read(lambda: self._rows(self._wire(table_id), answer))
+        with self.link.reading():
+            found = self._rows(self._wire(table_id), answer)
         found.count = answer.count
         return found
 
@@ -105,7 +112,8 @@ class HttpPeer:
         answer = self.link.ask(
             "PUT", path, parameters={"tableId": table_id}, body=body, kind=kind, also=also, headers=header(batch.count)
         )
-        return replace(self._read(lambda: wire.read_receipt(self._json(answer))), count=answer.count)
+        with self.link.reading():
+            return replace(wire.read_receipt(read_value(answer.body)), count=answer.count)
 
     def _wire(self, table_id: int) -> Wire:
         return Wire(self._shape(table_id))
@@ -117,41 +125,31 @@ class HttpPeer:
     def _rows(self, wire: Wire, answer: Answer) -> RowBatch:
         if answer.kind == arrowform.MEDIA_TYPE:
             return arrowform.read_arrow(wire, answer.body)
-        found = wire.read_rows(self._json(answer))
+        found = wire.read_rows(read_json(answer.body))
         if len(found) > 1:  # they would not be in the order of their keys any more
             raise self.link.bad_answer("sent rows that do not have the same columns")
         return found[0] if found else RowBatch((), [])
 
-    def _json(self, answer: Answer) -> Any:
-        try:
-            return orjson.loads(answer.body)
-        except orjson.JSONDecodeError:
-            raise self.link.bad_answer(f"answered {answer.kind or 'something'} that is no JSON") from None
-
-    def _read(self, read: Callable[[], Read]) -> Read:
-        """What is malformed here is the other node's answer, and not what this one was asked."""
-        try:
-            return read()
-        except TailraceError as error:
-            if error.code not in ("sync.malformed", "sync.too_large"):
-                raise
-            raise self.link.bad_answer(f"answered otherwise than documented: {error.what}") from error
-
 
 def _greeting(link: HttpLink, answer: Answer) -> Greeting:
+    with link.reading():
+        said = read_value(answer.body)
     try:
-        said = orjson.loads(answer.body)
         node, time_ms, key_node = said["nodeId"], said["time"], said.get("keyNode")
         formats = frozenset(map(str, said.get("formats", [JSON])))
         told = said.get("tables")
         tables = None if told is None else {int(number): str(each["table"]) for number, each in told.items()}
         counts = Counts(said["count"], said["heard"]) if "count" in said else None
-    except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError, ValueError):
+    except (TypeError, KeyError, AttributeError, ValueError):
         raise link.bad_answer("did not say who it is") from None
     is_key_node = key_node is None or (type(key_node) is int and 0 <= key_node <= KEY_NODE_MAX)
-    are_counts = counts is None or all(type(each) is int and each >= 0 for each in counts)
+    are_counts = counts is None or all(type(each) is int and 0 <= each <= COUNT_MAX for each in counts)
     if type(node) is not int or type(time_ms) is not int or not is_key_node or not are_counts:
         raise link.bad_answer("said something about itself that cannot be")
+    if tables is not None:
+        if len(tables) > SYNC_TABLES_MAX:
+            raise link.bad_answer(f"said that it has more than {SYNC_TABLES_MAX} tables")
+        tables = {number: name[:SYNC_TABLE_CHARACTERS_MAX] for number, name in tables.items()}
     return Greeting(node, time_ms, key_node, formats, tables, counts)
 
 
@@ -162,5 +160,5 @@ def _page(table_id: int, after: Key | None, limit: int) -> dict[str, str | int]:
     return page
 
 
-def _is_list_of_numbers(value: Any) -> bool:
-    return type(value) is list and all(type(each) is int for each in value)
+def _is_list_of_tables(value: Any) -> bool:
+    return type(value) is list and len(value) <= SYNC_TABLES_MAX and all(type(each) is int for each in value)

@@ -9,7 +9,7 @@ import orjson
 
 from tailrace.limits import SYNC_ROWS_MAX
 from tailrace.sync.arrowform import MEDIA_TYPE
-from tailrace.sync.bodies import JSON
+from tailrace.sync.content import JSON
 from tailrace.sync.entity import TABLE_ID_MAX
 
 Part = dict[str, Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from tailrace.errors import TailraceError
 from tailrace.sync.address import PeerAddress
 from tailrace.sync.backoff import Backoff
 from tailrace.sync.client import SyncNode
+from tailrace.sync.failing import unexpected
 from tailrace.sync.httplink import HttpLink
 from tailrace.sync.httppeer import HttpPeer
 from tailrace.sync.meeting import wall_clock_ms
@@ -20,6 +22,7 @@ from tailrace.sync.subscription import Subscription
 
 ROUND_EVERY_S: Final = 60.0
 """A round takes place even if nobody has said that there is something."""
+_log: Final = logging.getLogger(__name__)
 
 Wait = Callable[[threading.Event, float], bool]
 """Waits for an event, or until so many seconds have passed."""
@@ -131,10 +134,10 @@ class PeerLoop:
         while not self._stopping.is_set():
             try:
                 self._connected()
-            except TailraceError as error:
+            except Exception as error:  # noqa: BLE001  whatever it is, this peer is asked again, and others go on
                 if self._stopping.is_set():
                     break
-                self._note(state=State.OFFLINE, last_error=error)
+                self._note(state=State.OFFLINE, last_error=unexpected(error))
                 self._wait(self._stopping, self._backoff.next_s())
         self._note(state=State.STOPPED)
 
@@ -174,7 +177,10 @@ class PeerLoop:
 
     def _note(self, **changes: Any) -> None:
         self.status = replace(self.status, **changes)
-        self._changed(self.status)
+        try:
+            self._changed(self.status)
+        except Exception:  # noqa: BLE001  whoever is told of it may fail, and sync goes on
+            _log.exception("the status of %s could not be told", self.address.name)
 
 
 def _sum(one: Progress, other: Progress) -> Progress:

@@ -27,7 +27,8 @@ from tailrace.sync import arrowform
 from tailrace.sync.answers import STATUS, Answer, error_object, failure, nothing, wants
 from tailrace.sync.asking import LONGS, count_of, longs_as_text, page_of, parameters, wire_of
 from tailrace.sync.auth import Accept, Caller, Gate, read_caller
-from tailrace.sync.bodies import JSON, Body, Room, read_json, received
+from tailrace.sync.bodies import Body, Room, received
+from tailrace.sync.content import JSON, read_json
 from tailrace.sync.counts import HEADER, Counts
 from tailrace.sync.entity import Authors
 from tailrace.sync.exchange import Receipt

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
 
 from tailrace.errors import TailraceError
+from tailrace.limits import SYNC_EVENT_BYTES_MAX
+from tailrace.sync.failing import unexpected
 from tailrace.sync.httplink import HttpLink
-
-_LINE_BYTES_MAX: Final = 1 << 20
 
 
 class Subscription:
@@ -38,8 +37,8 @@ class Subscription:
                 for event, said in events(response.iter_raw(), self._link):
                     self._hear(event, said)
             raise self._link.bad_answer("ended the subscription")
-        except TailraceError as error:
-            self.error = error
+        except Exception as error:  # noqa: BLE001  whatever it is, the peer's own thread is told
+            self.error = unexpected(error)
         finally:
             self._wake()
 
@@ -50,12 +49,15 @@ class Subscription:
             self._wake()
 
 
-def events(parts: Iterator[bytes], link: HttpLink) -> Iterator[tuple[str, str]]:
+def events(parts: Iterable[bytes], link: HttpLink) -> Iterator[tuple[str, str]]:
     """The events in a stream, each with its data."""
-    event, said = "", []
+    event, said, size = "", [], 0
     for line in _lines(parts, link):
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
+        size += len(line) + 1
+        if size > SYNC_EVENT_BYTES_MAX:
+            raise _too_long(link)
         if name == "event":
             event = value
         elif name == "data":
@@ -63,14 +65,20 @@ def events(parts: Iterator[bytes], link: HttpLink) -> Iterator[tuple[str, str]]:
         elif not line:
             if event or said:
                 yield event, "\n".join(said)
-            event, said = "", []
+            event, said, size = "", [], 0
 
 
-def _lines(parts: Iterator[bytes], link: HttpLink) -> Iterator[str]:
-    rest = b""
+def _lines(parts: Iterable[bytes], link: HttpLink) -> Iterator[str]:
+    rest = bytearray()
     for part in parts:
-        *whole, rest = (rest + part).replace(b"\r\n", b"\n").split(b"\n")
-        if len(rest) > _LINE_BYTES_MAX:
-            raise link.bad_answer(f"told an event of more than {_LINE_BYTES_MAX} bytes")
+        *whole, last = part.split(b"\n")
         for line in whole:
-            yield line.decode(errors="replace")
+            yield (rest + line).removesuffix(b"\r").decode(errors="replace")
+            rest.clear()
+        rest += last
+        if len(rest) > SYNC_EVENT_BYTES_MAX:
+            raise _too_long(link)
+
+
+def _too_long(link: HttpLink) -> TailraceError:
+    return link.bad_answer(f"told an event of more than {SYNC_EVENT_BYTES_MAX} bytes")
