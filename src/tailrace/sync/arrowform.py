@@ -38,7 +38,11 @@ def as_arrow(batch: RowBatch) -> bytes:
     if columns.types(gone) - {bool}:
         columns = Columns(columns.values)
         columns.put(gone, map(bool, columns.values[gone]))
-    names = (*batch.columns, *ROW_STAMP)
+    return as_stream((*batch.columns, *ROW_STAMP), columns)
+
+
+def as_stream(names: Sequence[str], columns: Columns) -> bytes:
+    """Columns with names as a stream."""
     made = [_column(name, columns.values[place], columns.types(place)) for place, name in enumerate(names)]
     rows = pa.record_batch([array for _, array in made], schema=pa.schema([field for field, _ in made]))
     stream = pa.BufferOutputStream()
@@ -48,7 +52,12 @@ def as_arrow(batch: RowBatch) -> bytes:
 
 
 def read_arrow(wire: Wire, body: bytes) -> RowBatch:
-    """The inverse, with the names that columns have here. Nothing that is claimed is believed before it is checked."""
+    """The inverse, with the names that columns have here."""
+    return _as_batch(wire, read_stream(body))
+
+
+def read_stream(body: bytes) -> pa.Table:
+    """A stream as a table. Nothing that is claimed is believed before it is checked."""
     try:
         if unpacked_bytes(body) > SYNC_BODY_BYTES_MAX:
             what = f"rows take more than {SYNC_BODY_BYTES_MAX >> 20} MB when they are unpacked"
@@ -59,7 +68,20 @@ def read_arrow(wire: Wire, body: bytes) -> RowBatch:
             table.validate(full=True)
     except (pa.ArrowException, ValueError, OSError) as error:
         raise malformed(f"a body is no Arrow stream: {str(error)[:200]}") from None
-    return _as_batch(wire, table)
+    return table
+
+
+def values_of(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> list[Any]:
+    """The values of a column."""
+    values: list[Any] = column.to_pylist()
+    if dict(field.metadata or {}).items() >= _JSON.items():
+        if not pa.types.is_string(field.type):
+            raise malformed(f"column {field.name!r} is said to be JSON, and is no text")
+        try:
+            return [None if value is None else orjson.loads(value) for value in values]
+        except orjson.JSONDecodeError:
+            raise malformed(f"column {field.name!r} is said to be JSON, and is not") from None
+    return values
 
 
 def _column(name: str, values: Sequence[Any], of: Types) -> tuple[pa.Field[Any], pa.Array[Any]]:
@@ -97,7 +119,7 @@ def _as_batch(wire: Wire, table: pa.Table) -> RowBatch:
     for field, column in zip(table.schema, table.columns, strict=True):
         own = wire.own_name(field.name)
         if own is not None and (own not in found or field.name == own):
-            found[own] = _values(field, column)
+            found[own] = values_of(field, column)
             types[own] = _types(field, column)
     columns = tuple(name for name in wire.shape.column_names if name in found)
     absent = [None] * table.num_rows
@@ -118,15 +140,3 @@ def _types(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> Types | None:
     if kind is None or column.null_count or not len(column) or field.metadata:
         return None
     return frozenset((kind,))
-
-
-def _values(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    if dict(field.metadata or {}).items() >= _JSON.items():
-        if not pa.types.is_string(field.type):
-            raise malformed(f"column {field.name!r} is said to be JSON, and is no text")
-        try:
-            return [None if value is None else orjson.loads(value) for value in values]
-        except orjson.JSONDecodeError:
-            raise malformed(f"column {field.name!r} is said to be JSON, and is not") from None
-    return values

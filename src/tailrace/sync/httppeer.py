@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from tailrace.errors import TailraceError
-from tailrace.sync import arrowform
-from tailrace.sync.exchange import Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync import ackform, arrowform
+from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
 from tailrace.sync.httplink import JSON, Answer, HttpLink
 from tailrace.sync.install import KEY_NODE_MAX
 from tailrace.sync.shape import Shape
@@ -32,6 +32,8 @@ class Greeting:
     formats: frozenset[str]
     tables: Mapping[int, str] | None = None
     """The tables that it syncs; None when it does not say."""
+    ack_formats: frozenset[str] = frozenset((JSON,))
+    """How it can be told what was received; one that does not say knows JSON."""
 
 
 class HttpPeer:
@@ -74,7 +76,11 @@ class HttpPeer:
 
     def mark_processed(self, table_id: int, acks: Sequence[Ack]) -> None:
         path = "/replication/markReplicateTrackersAsProcessed"
-        self._tell("PUT", path, table_id, self._wire(table_id).acks(acks))
+        if acks and arrowform.MEDIA_TYPE in self.greeting.ack_formats:
+            body = ackform.as_arrow(Acks.of(acks))
+            self.link.ask("PUT", path, parameters={"tableId": table_id}, body=body, kind=arrowform.MEDIA_TYPE)
+        else:
+            self._tell("PUT", path, table_id, self._wire(table_id).acks(acks))
 
     def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> list[Tracker]:
         wire = self._wire(table_id)
@@ -131,7 +137,7 @@ def _greeting(link: HttpLink, answer: Answer) -> Greeting:
     try:
         said = orjson.loads(answer.body)
         node, time_ms, key_node = said["nodeId"], said["time"], said.get("keyNode")
-        formats = frozenset(map(str, said.get("formats", [JSON])))
+        formats, ack_formats = (frozenset(map(str, said.get(name, [JSON]))) for name in ("formats", "ackFormats"))
         told = said.get("tables")
         tables = None if told is None else {int(number): str(each["table"]) for number, each in told.items()}
     except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError, ValueError):
@@ -139,7 +145,7 @@ def _greeting(link: HttpLink, answer: Answer) -> Greeting:
     is_key_node = key_node is None or (type(key_node) is int and 0 <= key_node <= KEY_NODE_MAX)
     if type(node) is not int or type(time_ms) is not int or not is_key_node:
         raise link.bad_answer("said something about itself that cannot be")
-    return Greeting(node, time_ms, key_node, formats, tables)
+    return Greeting(node, time_ms, key_node, formats, tables, ack_formats)
 
 
 def _page(table_id: int, after: Key | None, limit: int) -> dict[str, str | int]:
