@@ -16,18 +16,18 @@ from pyarrow import ipc
 from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_ROWS_MAX
 from tailrace.log.unpacked import unpacked_bytes
+from tailrace.sync.arrowarray import KINDS, array_of
 from tailrace.sync.columns import Columns, Types
 from tailrace.sync.exchange import ROW_STAMP, RowBatch
 from tailrace.sync.wire import Wire, malformed
 
 MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
-_TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 _PYTHON: Final = {
-    **{arrow: python for python, arrow in _TYPES.items()},
+    **{arrow: python for python, arrow in KINDS.items()},
     pa.int32(): int,
     pa.large_string(): str,
 }
-_ALLOWED: Final = (*_TYPES.values(), pa.int32(), pa.large_string(), pa.null())
+_ALLOWED: Final = (*KINDS.values(), pa.int32(), pa.large_string(), pa.null())
 _JSON: Final = {b"tailrace": b"json"}
 
 
@@ -85,13 +85,14 @@ def values_of(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> list[Any]:
 
 
 def _column(name: str, values: Sequence[Any], of: Types) -> tuple[pa.Field[Any], pa.Array[Any]]:
-    types = of - {type(None)}
-    if len(types) <= 1:
-        kind = _TYPES.get(next(iter(types)), None) if types else pa.null()
-        if kind is not None:
-            return pa.field(name, kind), pa.array(values, kind)
+    types, has_none = of - {type(None)}, type(None) in of
+    if not types:
+        return pa.field(name, pa.null()), pa.nulls(len(values))
+    kind = next(iter(types))
+    if len(types) == 1 and kind in KINDS:
+        return pa.field(name, KINDS[kind]), array_of(values, kind, has_none=has_none)
     told = [None if value is None else orjson.dumps(value).decode() for value in values]
-    return pa.field(name, pa.string(), metadata=_JSON), pa.array(told, pa.string())
+    return pa.field(name, pa.string(), metadata=_JSON), array_of(told, str, has_none=has_none)
 
 
 def _check_schema(schema: pa.Schema) -> None:
