@@ -267,7 +267,8 @@ def in_form(node: SyncNode, peer: HttpPeer, form: str) -> HttpPeer:
     """The same peer, and rows travel in one form."""
     if form == "arrow":
         return peer
-    return HttpPeer(peer.link, node.store.shape, replace(peer.greeting, formats=frozenset({JSON})))
+    plain = frozenset({JSON})  # for acknowledgements, too, as with a node of Door
+    return HttpPeer(peer.link, node.store.shape, replace(peer.greeting, formats=plain, ack_formats=plain))
 
 
 def bare_copy(to: Path, pieces: Iterator[Sequence[tuple[Any, ...]]], *, is_one: bool = True) -> None:

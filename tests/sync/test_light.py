@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 USES = """
 import sqlite3, sys
@@ -39,6 +40,26 @@ def test_it_runs_where_there_is_no_spark(tmp_path: object) -> None:
     done = subprocess.run([sys.executable, "-c", USES], cwd=str(tmp_path), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[:2] == ["1", "[]"]
+
+
+ARROW = """
+import sys
+from tailrace.sync.ackform import as_arrow as acks_as_arrow
+from tailrace.sync.arrowform import as_arrow
+from tailrace.sync.exchange import Acks, RowBatch
+
+rows = [(1, "ä", None, 1.5, True, {"$bytes": "00"}, 5, 7, False, 5), (2, None, None, None, False, 1, 5, 7, False, 5)]
+as_arrow(RowBatch(("id", "what", "nothing", "weight", "is_done", "any"), rows))
+acks_as_arrow(Acks([[1, 2]], [5, 5], [7, 7], {1: "no"}))
+print(sorted(name for name in sys.modules if name in ("pyarrow", "pandas")))
+"""
+
+
+def test_arrow_imports_no_pandas() -> None:
+    """Which is there, but takes as long as a few ten thousand rows."""
+    assert find_spec("pandas") is not None
+    done = subprocess.run([sys.executable, "-c", ARROW], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['pyarrow']"
 
 
 def test_the_command_imports_late() -> None:

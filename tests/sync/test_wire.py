@@ -86,7 +86,7 @@ def test_trackers_come_back(key: int, text: str, version: int, node: int, refuse
         wire = Wire(shape, as_text)
         tracker = Tracker(parts, made, node)
         assert wire.read_trackers(wire.trackers([tracker])) == [tracker]
-        assert wire.read_acks(wire.acks([Ack(tracker, refused)])) == [Ack(tracker, refused)]
+        assert list(wire.read_acks(wire.acks([Ack(tracker, refused)]))) == [Ack(tracker, refused)]
         receipt = Receipt([Ack(tracker, "why")], [tracker])
         assert wire.read_receipt(wire.receipt(receipt)) == receipt
 

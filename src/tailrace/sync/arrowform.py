@@ -16,6 +16,7 @@ from pyarrow import ipc
 from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_ROWS_MAX, SYNC_VALUES_MAX
 from tailrace.log.unpacked import unpacked_bytes
+from tailrace.sync.arrowarray import KINDS, array_of
 from tailrace.sync.arrowschema import check_schema_size
 from tailrace.sync.columns import Columns, Types
 from tailrace.sync.content import read_values
@@ -23,13 +24,12 @@ from tailrace.sync.exchange import ROW_STAMP, RowBatch
 from tailrace.sync.wire import Wire, malformed
 
 MEDIA_TYPE: Final = "application/vnd.apache.arrow.stream"
-_TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 _PYTHON: Final = {
-    **{arrow: python for python, arrow in _TYPES.items()},
+    **{arrow: python for python, arrow in KINDS.items()},
     pa.int32(): int,
     pa.large_string(): str,
 }
-_ALLOWED: Final = (*_TYPES.values(), pa.int32(), pa.large_string(), pa.null())
+_ALLOWED: Final = (*KINDS.values(), pa.int32(), pa.large_string(), pa.null())
 _JSON: Final = {b"tailrace": b"json"}
 
 
@@ -40,7 +40,11 @@ def as_arrow(batch: RowBatch) -> bytes:
     if columns.types(gone) - {bool}:
         columns = Columns(columns.values)
         columns.put(gone, map(bool, columns.values[gone]))
-    names = (*batch.columns, *ROW_STAMP)
+    return as_stream((*batch.columns, *ROW_STAMP), columns)
+
+
+def as_stream(names: Sequence[str], columns: Columns) -> bytes:
+    """Columns with names as a stream."""
     made = [_column(name, columns.values[place], columns.types(place)) for place, name in enumerate(names)]
     rows = pa.record_batch([array for _, array in made], schema=pa.schema([field for field, _ in made]))
     stream = pa.BufferOutputStream()
@@ -50,7 +54,12 @@ def as_arrow(batch: RowBatch) -> bytes:
 
 
 def read_arrow(wire: Wire, body: bytes) -> RowBatch:
-    """The inverse, with the names that columns have here. Nothing that is claimed is believed before it is checked."""
+    """The inverse, with the names that columns have here."""
+    return _as_batch(wire, read_stream(body))
+
+
+def read_stream(body: bytes) -> pa.Table:
+    """A stream as a table. Nothing that is claimed is believed before it is checked."""
     try:
         check_schema_size(body)
         if unpacked_bytes(body) > SYNC_BODY_BYTES_MAX:
@@ -62,17 +71,28 @@ def read_arrow(wire: Wire, body: bytes) -> RowBatch:
             table.validate(full=True)
     except (pa.ArrowException, ValueError, OSError, EOFError) as error:
         raise malformed(f"a body is no Arrow stream: {str(error)[:200]}") from None
-    return _as_batch(wire, table)
+    return table
+
+
+def values_of(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> list[Any]:
+    """The values of a column."""
+    values: list[Any] = column.to_pylist()
+    if dict(field.metadata or {}).items() >= _JSON.items():
+        if not pa.types.is_string(field.type):
+            raise malformed(f"column {field.name!r} is said to be JSON, and is no text")
+        return read_values(values)
+    return values
 
 
 def _column(name: str, values: Sequence[Any], of: Types) -> tuple[pa.Field[Any], pa.Array[Any]]:
-    types = of - {type(None)}
-    if len(types) <= 1:
-        kind = _TYPES.get(next(iter(types)), None) if types else pa.null()
-        if kind is not None:
-            return pa.field(name, kind), pa.array(values, kind)
+    types, has_none = of - {type(None)}, type(None) in of
+    if not types:
+        return pa.field(name, pa.null()), pa.nulls(len(values))
+    kind = next(iter(types))
+    if len(types) == 1 and kind in KINDS:
+        return pa.field(name, KINDS[kind]), array_of(values, kind, has_none=has_none)
     told = [None if value is None else orjson.dumps(value).decode() for value in values]
-    return pa.field(name, pa.string(), metadata=_JSON), pa.array(told, pa.string())
+    return pa.field(name, pa.string(), metadata=_JSON), array_of(told, str, has_none=has_none)
 
 
 def _check_schema(schema: pa.Schema) -> None:
@@ -100,7 +120,7 @@ def _as_batch(wire: Wire, table: pa.Table) -> RowBatch:
     for field, column in zip(table.schema, table.columns, strict=True):
         own = wire.own_name(field.name)
         if own is not None and (own not in found or field.name == own):
-            found[own] = _values(field, column)
+            found[own] = values_of(field, column)
             types[own] = _types(field, column)
     columns = tuple(name for name in wire.shape.column_names if name in found)
     absent = [None] * table.num_rows
@@ -121,12 +141,3 @@ def _types(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> Types | None:
     if kind is None or column.null_count or not len(column) or field.metadata:
         return None
     return frozenset((kind,))
-
-
-def _values(field: pa.Field[Any], column: pa.ChunkedArray[Any]) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    if dict(field.metadata or {}).items() >= _JSON.items():
-        if not pa.types.is_string(field.type):
-            raise malformed(f"column {field.name!r} is said to be JSON, and is no text")
-        return read_values(values)
-    return values

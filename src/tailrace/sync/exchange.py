@@ -74,9 +74,11 @@ class Acks(Sequence[Ack]):
 
     @classmethod
     def of(cls, acks: Sequence[Ack]) -> Acks:
-        """The same acknowledgements; there must be one."""
+        """The same acknowledgements."""
         if isinstance(acks, Acks):
             return acks
+        if not acks:
+            return cls((), (), ())
         keys, versions, nodes = zip(*(tracker for tracker, _ in acks), strict=True)
         refused = {place: why for place, (_, why) in enumerate(acks) if why is not None}
         return cls(list(zip(*keys, strict=True)), versions, nodes, refused)

@@ -11,10 +11,10 @@ import orjson
 
 from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_TABLE_CHARACTERS_MAX, SYNC_TABLES_MAX, SYNC_TOLD_BYTES_MAX
-from tailrace.sync import arrowform
+from tailrace.sync import ackform, arrowform
 from tailrace.sync.content import JSON, read_json, read_value
 from tailrace.sync.counts import COUNT_MAX, Counts, header
-from tailrace.sync.exchange import Ack, Key, Known, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
 from tailrace.sync.httplink import Answer, HttpLink
 from tailrace.sync.install import KEY_NODE_MAX
 from tailrace.sync.shape import Shape
@@ -34,6 +34,8 @@ class Greeting:
     formats: frozenset[str]
     tables: Mapping[int, str] | None = None
     """The tables that it syncs; None when it does not say."""
+    ack_formats: frozenset[str] = frozenset((JSON,))
+    """How it can be told what was received; one that does not say knows JSON."""
     counts: Counts | None = None
     """What it has counted, and has heard of this node, before this meeting; None when it does not say."""
 
@@ -85,12 +87,15 @@ class HttpPeer:
 
     def mark_processed(self, table_id: int, acks: Sequence[Ack], count: int | None = None) -> None:
         path = "/replication/markReplicateTrackersAsProcessed"
-        self._tell("PUT", path, table_id, self._wire(table_id).acks(acks), count)
+        if acks and arrowform.MEDIA_TYPE in self.greeting.ack_formats:
+            self._tell("PUT", path, table_id, ackform.as_arrow(Acks.of(acks)), count, arrowform.MEDIA_TYPE)
+        else:
+            self._tell("PUT", path, table_id, orjson.dumps(self._wire(table_id).acks(acks)), count)
 
     def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> Known:
         wire = self._wire(table_id)
         path = "/replication/checkForEntitiesAlreadyReceived"
-        answer = self._tell("POST", path, table_id, wire.trackers(trackers))
+        answer = self._tell("POST", path, table_id, orjson.dumps(wire.trackers(trackers)))
         with self.link.reading():
             return Known(wire.read_trackers(read_json(answer.body)), answer.count)
 
@@ -118,9 +123,11 @@ class HttpPeer:
     def _wire(self, table_id: int) -> Wire:
         return Wire(self._shape(table_id))
 
-    def _tell(self, method: str, path: str, table_id: int, body: Any, count: int | None = None) -> Answer:
-        told = orjson.dumps(body)
-        return self.link.ask(method, path, parameters={"tableId": table_id}, body=told, headers=header(count))
+    def _tell(
+        self, method: str, path: str, table_id: int, body: bytes, count: int | None = None, kind: str = JSON
+    ) -> Answer:
+        of_table = {"tableId": table_id}
+        return self.link.ask(method, path, parameters=of_table, body=body, kind=kind, headers=header(count))
 
     def _rows(self, wire: Wire, answer: Answer) -> RowBatch:
         if answer.kind == arrowform.MEDIA_TYPE:
@@ -136,7 +143,7 @@ def _greeting(link: HttpLink, answer: Answer) -> Greeting:
         said = read_value(answer.body)
     try:
         node, time_ms, key_node = said["nodeId"], said["time"], said.get("keyNode")
-        formats = frozenset(map(str, said.get("formats", [JSON])))
+        formats, ack_formats = (frozenset(map(str, said.get(name, [JSON]))) for name in ("formats", "ackFormats"))
         told = said.get("tables")
         tables = None if told is None else {int(number): str(each["table"]) for number, each in told.items()}
         counts = Counts(said["count"], said["heard"]) if "count" in said else None
@@ -150,7 +157,7 @@ def _greeting(link: HttpLink, answer: Answer) -> Greeting:
         if len(tables) > SYNC_TABLES_MAX:
             raise link.bad_answer(f"said that it has more than {SYNC_TABLES_MAX} tables")
         tables = {number: name[:SYNC_TABLE_CHARACTERS_MAX] for number, name in tables.items()}
-    return Greeting(node, time_ms, key_node, formats, tables, counts)
+    return Greeting(node, time_ms, key_node, formats, tables, ack_formats, counts)
 
 
 def _page(table_id: int, after: Key | None, limit: int) -> dict[str, str | int]:

@@ -95,7 +95,12 @@ _SCHEMAS: Final[Part] = {
                 "minimum": 1,
                 "maximum": (1 << 20) - 1,
             },
-            "formats": {"type": "array", "items": {"type": "string"}},
+            "formats": {"description": "of rows", "type": "array", "items": {"type": "string"}},
+            "ackFormats": {
+                "description": f"of acknowledgements; `{JSON}` alone where it is missing",
+                "type": "array",
+                "items": {"type": "string"},
+            },
             "tables": {
                 "type": "object",
                 "additionalProperties": {
@@ -144,6 +149,11 @@ _NO_ROOM: Final[Part] = {
             }
         },
     }
+}
+_ACK_STREAM: Final[Part] = {
+    "description": "the columns `primaryKey` (or `primaryKey1`, `primaryKey2` … of a key of several), `versionId`, "
+    "`changedBy`, and `refused` if something is",
+    "schema": {"type": "string", "contentMediaType": MEDIA_TYPE},
 }
 _TABLE: Final[Part] = {
     "name": "tableId",
@@ -205,7 +215,9 @@ def _paths() -> Part:
         "pendingtrackers": {"get": trackers},
         "findPendingReplicationTrackers": {"get": {**trackers, "deprecated": True}},
         "markReplicateTrackersAsProcessed": {
-            "put": _operation("The caller has these versions", None, [_TABLE, _LONGS], body=_list("Ack"))
+            "put": _operation(
+                "The caller has these versions", None, [_TABLE, _LONGS], body={**_list("Ack"), MEDIA_TYPE: _ACK_STREAM}
+            )
         },
         "checkForEntitiesAlreadyReceived": {
             "post": _operation(

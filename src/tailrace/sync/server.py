@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 from tailrace.errors import TailraceError
 from tailrace.serving.events import EventStream
-from tailrace.sync import arrowform
+from tailrace.sync import ackform, arrowform
 from tailrace.sync.answers import STATUS, Answer, error_object, failure, nothing, wants
 from tailrace.sync.asking import LONGS, count_of, longs_as_text, page_of, parameters, wire_of
 from tailrace.sync.auth import Accept, Caller, Gate, read_caller
@@ -164,6 +164,7 @@ class Service:
                 "count": counts.own,
                 "heard": counts.heard,
                 "formats": [JSON, arrowform.MEDIA_TYPE],
+                "ackFormats": [JSON, arrowform.MEDIA_TYPE],
                 "tables": {
                     str(shape.table_id): {"table": shape.entity.table, "batch": shape.entity.batch}
                     for shape in self._store.by_batch()
@@ -202,10 +203,12 @@ class Service:
         wire = wire_of(request, self._store)
 
         def note(body: Body) -> None:
-            acks = wire.read_acks(read_json(body.unpacked()))
+            content = body.unpacked()
+            is_arrow = body.media_type == arrowform.MEDIA_TYPE
+            acks = ackform.read_arrow(wire, content) if is_arrow else wire.read_acks(read_json(content))
             self._store.mark_processed(wire.shape.table_id, caller.node, acks, count_of(request))
 
-        await self._with_body(request, (JSON,), note)
+        await self._with_body(request, (JSON, arrowform.MEDIA_TYPE), note)
         return nothing()
 
     async def already_received(self, request: Request, caller: Caller) -> Response:

@@ -104,16 +104,37 @@ class Wire:
 
     def read_trackers(self, told: Any) -> list[Tracker]:
         rows = objects(told)
-        found = self._read_plain(rows)
-        return [self._read_tracker(each) for each in rows] if found is None else found
+        plain = self._read_plain(rows)
+        if plain is None:
+            return [self._read_tracker(each) for each in rows]
+        keys, versions, nodes = plain
+        return list(map(Tracker, zip(keys, strict=True), versions, nodes))
 
-    def read_acks(self, told: Any) -> list[Ack]:
-        trackers = self.read_trackers(told)
-        if not any("refused" in each for each in told):
-            return list(map(Ack, trackers))
-        return [
-            Ack(tracker, self._read_reason(each.get("refused"))) for tracker, each in zip(trackers, told, strict=True)
-        ]
+    def read_acks(self, told: Any) -> Acks:
+        rows = objects(told)
+        refused = {}
+        for place, each in enumerate(rows):
+            if "refused" in each and (why := self._read_reason(each["refused"])) is not None:
+                refused[place] = why
+        plain = self._read_plain(rows)
+        if plain is not None:
+            keys, versions, nodes = plain
+            return Acks([keys], versions, nodes, refused)
+        trackers = [self._read_tracker(each) for each in rows]
+        return Acks.of([Ack(tracker, refused.get(place)) for place, tracker in enumerate(trackers)])
+
+    def read_ack_columns(
+        self, keys: Sequence[Sequence[Any]], versions: Sequence[Any], nodes: Sequence[Any], reasons: Iterable[Any]
+    ) -> Acks:
+        """Acknowledgements that come column by column."""
+        for column in keys:
+            if not set(map(type, column)) <= {*_KEY_PARTS}:
+                for part in column:
+                    _check_key_part(part)
+        self._check_versions(versions)
+        made_by = nodes if _are_nodes(nodes) else list(map(_read_node, nodes))
+        why = {place: reason for place, reason in enumerate(map(self._read_reason, reasons)) if reason is not None}
+        return Acks(keys, versions, made_by, why)
 
     def read_receipt(self, told: Any) -> Receipt:
         if type(told) is not dict:
@@ -240,20 +261,18 @@ class Wire:
             found["changedBy"] = self._long(tracker.node)
         return found
 
-    def _read_plain(self, told: list[Json]) -> list[Tracker] | None:
-        """Trackers in which there is nothing odd, all at once; None if there may be."""
+    def _read_plain(self, told: list[Json]) -> tuple[Sequence[Any], Sequence[VersionId], Sequence[int]] | None:
+        """Keys, versions and nodes of trackers in which there is nothing odd, all at once; None if there may be."""
         if self.longs_as_text or len(self.shape.key) > 1 or not told:
             return None
         try:
             keys, versions, nodes = zip(*map(_TRACKER_PARTS, told), strict=True)
         except KeyError:
             return None
-        is_plain = set(map(type, keys)) <= {int, str} and set(map(type, versions)) == {
-            str if self.shape.is_hash else int
-        }
-        if not is_plain or set(map(type, nodes)) != {int} or not 0 <= min(nodes) <= max(nodes) < 1 << 63:
+        is_plain = set(map(type, keys)) <= {int, str} and set(map(type, versions)) == {self._version_type}
+        if not is_plain or not _are_nodes(nodes):
             return None
-        return list(map(Tracker, zip(keys, strict=True), versions, nodes))
+        return keys, versions, nodes
 
     def _read_tracker(self, told: Json) -> Tracker:
         if "primaryKey" not in told or "versionId" not in told:
@@ -261,13 +280,12 @@ class Wire:
         version, node = told["versionId"], told.get("changedBy")
         if self.longs_as_text:
             version, node = version if self.shape.is_hash else _number(version), _number(node)
-        if type(version) is not self._version_type:
+        self._check_versions((version,))
+        return Tracker(self._read_key(told["primaryKey"]), version, _read_node(node))
+
+    def _check_versions(self, versions: Iterable[Any]) -> None:
+        if not set(map(type, versions)) <= {self._version_type}:
             raise malformed("a tracker's versionId is not of the kind that this table's versions are")
-        if node is None:
-            node = ANY_NODE
-        elif type(node) is not int or not 0 <= node < 1 << 63:
-            raise malformed("a tracker's changedBy is no node")
-        return Tracker(self._read_key(told["primaryKey"]), version, node)
 
     def _read_key(self, told: Any) -> Key:
         count = len(self.shape.key)
@@ -275,9 +293,7 @@ class Wire:
         if len(parts) != count or (type(told) is list) != (count > 1):
             raise malformed(f"a key of table {self.shape.entity.table} has {count} part{'s' * (count > 1)}")
         for part in parts:
-            is_marked = type(part) is dict and len(part) == 1 and next(iter(part)) in _MARKED
-            if type(part) not in _KEY_PARTS and not is_marked:
-                raise malformed("a part of a key is neither a number nor text")
+            _check_key_part(part)
         if not self.longs_as_text:
             return parts
         return tuple(
@@ -301,6 +317,24 @@ def objects(told: Any) -> list[Json]:
     if not set(map(type, told)) <= {dict}:
         raise malformed("an array has something else than objects")
     return told
+
+
+def _check_key_part(part: Any) -> None:
+    is_marked = type(part) is dict and len(part) == 1 and next(iter(part)) in _MARKED
+    if type(part) not in _KEY_PARTS and not is_marked:
+        raise malformed("a part of a key is neither a number nor text")
+
+
+def _read_node(told: Any) -> int:
+    if told is None:
+        return ANY_NODE
+    if not _are_nodes((told,)):
+        raise malformed("a tracker's changedBy is no node")
+    return int(told)
+
+
+def _are_nodes(told: Sequence[Any]) -> bool:
+    return set(map(type, told)) == {int} and 0 <= min(told) <= max(told) < 1 << 63
 
 
 def _number(value: Any) -> Any:
