@@ -60,7 +60,7 @@ class TreeLook:
         self._found: tuple[TreeNode, ...] = ()
 
     def read(self) -> tuple[TreeNode, ...]:
-        """The same tuple until there is news; what cannot be told of any more grows old. Empty when nothing was told."""
+        """The same tuple until there is news; what is not told any more grows old. Empty when nothing was told."""
         try:
             with open(self._path, encoding="utf-8") as stream:
                 told_ns = os.fstat(stream.fileno()).st_mtime_ns
