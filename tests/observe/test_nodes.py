@@ -208,7 +208,7 @@ def test_sync(tmp_path: Path) -> None:
     others = found.of(Kind.SYNC)[len(peers) :]
     assert [(each.name, each.state, each.lag) for each in others] == [
         ("node 12", "away", Lag(3, None, None)),
-        ("node 13", "never came", Lag(0, None, None)),
+        ("node 13", "never here", Lag(0, None, None)),
     ]
     assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)[: len(peers)]] == [
         ("hq", "waiting", Health.GOOD),
@@ -229,6 +229,9 @@ def test_one_that_does_not_run_any_more(tmp_path: Path) -> None:
     assert only(found, Kind.SOURCE).state == "not running, was follow"
     assert only(found, Kind.SOURCE).health is Health.WAITING
     assert only(found, Kind.PEER).health is Health.BAD, "what was wrong still is"
+    caller = {"node": "12", "name": None, "calls_us": True, "seen_ms": int(time.time() * 1000), "waiting": 3}
+    sync = {"node": "3", "url": None, "error": None, "peers": [], "known": [caller]}
+    assert only(node(tmp_path, is_running=False, sync=sync), Kind.SYNC).state == "not running, was here lately"
 
 
 def test_what_was_told_is_as_old_as_it_is(tmp_path: Path) -> None:
