@@ -83,3 +83,14 @@ def test_a_path_has_no_password_in_it(canary: str) -> None:
     with pytest.raises(ValueError, match="must have no password in it"):
         Login(password=SecretStr("none"), path=f"s3://me:{canary}@bucket/x")
     assert Login(password=SecretStr("none"), path="s3://bucket/x").path == "s3://bucket/x"
+
+
+def test_how_something_failed(canary: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Handlers of others show it, too."""
+    keep_secret(canary)
+    try:
+        raise ValueError(f"cannot log in with {canary}")
+    except ValueError:
+        logging.getLogger("somebody.else").exception("failed")
+    assert "ValueError: cannot log in with ***" in caplog.text
+    assert canary not in caplog.text

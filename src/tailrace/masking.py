@@ -6,6 +6,7 @@ Options name their secrets when they are made, in every process that has them; e
 from __future__ import annotations
 
 import logging
+import traceback
 from contextlib import suppress
 from functools import cache
 from typing import Any, Final
@@ -53,6 +54,8 @@ def _mask_log_records() -> None:
             told = record.getMessage()
             if (without := masked(told)) != told:
                 record.msg, record.args = without, ()
+        if record.exc_info and record.exc_info[0] is not None:  # handlers take this instead of making it
+            record.exc_text = masked("".join(traceback.format_exception(*record.exc_info)).rstrip("\n"))
         return record
 
     logging.setLogRecordFactory(make_masked)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.cli.jsonlines import JsonLines
-from tailrace.cli.jsonlog import is_wanted, log_line
+from tailrace.cli.jsonlog import JsonHandler, is_wanted, log_line
 from tailrace.cli.running import Talk, TalkHandler
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
@@ -51,6 +51,32 @@ def test_every_line_is_an_object() -> None:
 def test_secrets_are_masked() -> None:
     keep_secret(CANARY)
     assert CANARY not in log_line(f"cannot log in with {CANARY}")
+
+
+def test_how_something_failed_is_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """The page says that the log of the process has it."""
+    stream = io.StringIO()
+    logger = logging.Logger("tailrace.test")
+    with Talk(JsonLines(stream)) as talk:
+        logger.addHandler(TalkHandler(talk))
+        logger.addHandler(JsonHandler())
+        try:
+            raise ValueError("out of range")
+        except ValueError:
+            logger.exception("GET / failed")
+    for told in (stream.getvalue(), capsys.readouterr().err):
+        (line,) = told.splitlines()
+        text = json.loads(line)["text"]
+        assert "GET / failed\nTraceback" in text
+        assert text.endswith("ValueError: out of range")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_line_is_json_whatever_the_terminal_can_print(encoding: str) -> None:
+    text = "é 😀 \x85 \u2028 \udc80"
+    raw = log_line(text).encode(encoding, "backslashreplace")
+    assert len(raw.decode(encoding).splitlines()) == 1
+    assert json.loads(raw)["text"] == text
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,20 @@ def test_a_record_of_several_lines() -> None:
     assert stream.getvalue() == "info: {\n  1\\x1b\n}\n"
 
 
+def test_how_something_failed_is_told_with_it() -> None:
+    stream = io.StringIO()
+    with Talk(Lines(stream)) as talk:
+        logger = logging.Logger("tailrace.test")
+        logger.addHandler(TalkHandler(talk))
+        try:
+            raise ValueError("out\x1b of range")
+        except ValueError:
+            logger.exception("GET / failed")
+    first, second, *_, last = stream.getvalue().splitlines()
+    assert (first, last) == ("error: GET / failed", "ValueError: out\\x1b of range")
+    assert second.startswith("Traceback")
+
+
 def test_what_is_only_good_to_know_is_not_told_when_quiet() -> None:
     stream = io.StringIO()
     with Talk(Lines(stream), quiet=True) as talk:

@@ -200,7 +200,7 @@ def test_once(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
     status = tailrace("sync", "status", laptop.file, "--json").json
     table, node = status["parts"]
     assert (table["kind"], table["name"], table["more"]["rows"]) == ("table", "todo", 1)
-    assert (node["kind"], node["name"], node["state"]) == ("sync", "office", "was here lately")
+    assert (node["kind"], node["name"], node["state"]) == ("sync", "office", "here lately")
     assert table["lag"]["messages"] == node["lag"]["messages"] == 0 and node["seen_s_ago"] >= 0
     shown = tailrace("sync", "status", laptop.file).out
     assert "tableId 42" in shown and "rows 1" in shown and "ago" in shown

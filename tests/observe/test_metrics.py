@@ -126,3 +126,18 @@ def test_a_topology_is_counted() -> None:
     assert found["tailrace_topology_nodes", (("health", "bad"),)] == 1
     assert found["tailrace_topology_silent_seconds", ()] == 90
     assert len(found) < 20
+
+
+def test_parts_of_one_name_are_one_series() -> None:
+    """A client may ask twice for the same snapshot; Prometheus takes no series twice."""
+    parts = tuple(
+        Part(Kind.SNAPSHOT, "shop for paris", f"request {number}", "", health, number, Lag(number, None, None))
+        for number, health in ((1, Health.TROUBLED), (2, Health.GOOD))
+    )
+    lines = exposition(Overview("shop", "node", time.time(), True, parts=parts)).decode().splitlines()
+    series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
+    assert len(series) == len(set(series))
+    found, labels = told(*parts), of("snapshot", "shop for paris")
+    assert found["tailrace_lag_messages", labels] == 3
+    assert found["tailrace_health", labels] == 2
+    assert found["tailrace_position", labels] == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.message import Message, Op, now
 from tailrace.observe.logs import LogLook
-from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode
+from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode, Wrong
 from tailrace.observe.nodes import SILENT_S, overview_of_node, overview_of_replica
 from tailrace.observe.trees import TreeLook, TreeTelling, tree_of
 from tailrace.relay.subscription import consumer_name
@@ -206,7 +208,7 @@ def test_sync(tmp_path: Path) -> None:
     others = found.of(Kind.SYNC)[len(peers) :]
     assert [(each.name, each.state, each.lag) for each in others] == [
         ("node 12", "away", Lag(3, None, None)),
-        ("node 13", "never came", Lag(0, None, None)),
+        ("node 13", "never here", Lag(0, None, None)),
     ]
     assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)[: len(peers)]] == [
         ("hq", "waiting", Health.GOOD),
@@ -227,6 +229,9 @@ def test_one_that_does_not_run_any_more(tmp_path: Path) -> None:
     assert only(found, Kind.SOURCE).state == "not running, was follow"
     assert only(found, Kind.SOURCE).health is Health.WAITING
     assert only(found, Kind.PEER).health is Health.BAD, "what was wrong still is"
+    caller = {"node": "12", "name": None, "calls_us": True, "seen_ms": int(time.time() * 1000), "waiting": 3}
+    sync = {"node": "3", "url": None, "error": None, "peers": [], "known": [caller]}
+    assert only(node(tmp_path, is_running=False, sync=sync), Kind.SYNC).state == "not running, was here lately"
 
 
 def test_what_was_told_is_as_old_as_it_is(tmp_path: Path) -> None:
@@ -297,6 +302,41 @@ class TestTelling:
         TreeTelling(placed(1).topology, str(tmp_path)).tell()
         TreeTelling(ask, str(tmp_path)).tell()
         assert len(TreeLook(str(tmp_path)).read()) == 2
+
+    def test_what_is_not_told_any_more_grows_old_and_says_so(self, tmp_path: Path) -> None:
+        def ask() -> list[Row]:
+            raise TailraceError("log.io", "no such disk", hint="mend the disk")
+
+        def ages() -> list[float]:
+            return [each.seen_s_ago for each in look.read() if each.seen_s_ago is not None]
+
+        registry, look = placed(2), TreeLook(str(tmp_path))
+        TreeTelling(registry.topology, str(tmp_path)).tell()
+        before = ages()
+        assert before
+        assert look.wrong() is None
+        TreeTelling(ask, str(tmp_path)).tell()
+        told_s = (tmp_path / "topology.json").stat().st_mtime - 3600
+        os.utime(tmp_path / "topology.json", (told_s, told_s))
+        assert min(ages()) >= 3600
+        later = ages()
+        assert min(after - before for before, after in zip(later, ages(), strict=True)) > 0, "with every look"
+        wrong = look.wrong()
+        assert wrong is not None
+        assert (wrong.code, wrong.cure) == ("log.io", "mend the disk")
+        assert re.fullmatch(
+            r"the topology cannot be told of, what is shown of it is 1\.\d h old: no such disk", wrong.what
+        )
+
+        TreeTelling(registry.topology, str(tmp_path)).tell()
+        assert max(ages()) < 3600
+        assert look.wrong() is None
+
+    def test_a_topology_that_cannot_be_told_of_needs_somebody(self, tmp_path: Path) -> None:
+        log, wrong = LogLook(str(tmp_path / "log")), Wrong("log.io", "no such disk")
+        found = overview_of_node("berlin", log, TOLD, (), wrong)
+        assert found.wrong == (wrong,)
+        assert found.health is Health.BAD
 
 
 def test_a_store(tmp_path: Path) -> None:

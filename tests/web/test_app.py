@@ -404,6 +404,18 @@ class TestActions:
         assert client.post("/stuck/office/acknowledge", data=said).status_code == 409
         assert list(audit.read(spec.log)) == []
 
+    def test_a_writer_that_goes_on_is_not_retried(
+        self, client: httpx.Client, page: httpx.Client, spec: PipelineSpec
+    ) -> None:
+        """The wish would be kept until it fails, and then be granted though nobody has seen why it failed."""
+        said = {"sure": "yes", "reason": "a page that was open since yesterday"}
+        with Consumers(spec.log).owning("lake"):
+            answer = client.post("/stuck/lake/retry", data=said)
+            assert "Retry" not in page.get("/stuck/lake").text
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "consumer.locked")
+        assert not Retrying(spec.log, "lake").take()
+        assert list(audit.read(spec.log)) == []
+
     def test_nothing_is_changed_by_looking(self, client: httpx.Client) -> None:
         assert client.get("/stuck/office/retry").status_code == 405
 

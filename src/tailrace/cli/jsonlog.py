@@ -34,9 +34,9 @@ def is_wanted(arguments: Sequence[str]) -> bool:
 
 
 def log_line(text: str, *, level: str = "info", part: str = "tailrace", **more: Any) -> str:
-    """One line; secrets are not in it, whoever worded the text."""
+    """One line; secrets are not in it, whoever worded the text. It is the same in every encoding of a terminal."""
     at = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return json.dumps({"time": at, "level": level, "part": part, "text": masked(text), **more}, ensure_ascii=False)
+    return json.dumps({"time": at, "level": level, "part": part, "text": masked(text), **more})
 
 
 def error_line(error: TailraceError, part: str = "tailrace") -> str:
@@ -45,8 +45,8 @@ def error_line(error: TailraceError, part: str = "tailrace") -> str:
 
 
 class JsonHandler(logging.Handler):
-    """Log records as lines of their own."""
+    """Log records as lines of their own, each with all that is known of how something failed."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = log_line(record.getMessage(), level=record.levelname.lower(), part=record.name)
+        line = log_line(self.format(record), level=record.levelname.lower(), part=record.name)
         print(line, file=sys.stderr, flush=True)

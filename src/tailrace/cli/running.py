@@ -30,6 +30,7 @@ class _Said:
     """Something that somebody has said."""
 
     text: str
+    """Without what a terminal would obey, but for new lines that are meant."""
     level: str = "info"
     part: str = "run"
 
@@ -75,7 +76,7 @@ class Talk(Watcher):
         self._thread.join()
 
     def say(self, text: str) -> None:
-        self.note(_Said(text))
+        self.note(_Said(printable(text)))
 
     def note(self, said: _Said) -> None:
         """What may be wrong is told in any case."""
@@ -108,7 +109,7 @@ class Talk(Watcher):
             if said is None:
                 return
             if isinstance(said, _Said):
-                self._display.tell(printable(said.text), said.level, said.part)
+                self._display.tell(said.text, said.level, said.part)
             else:
                 self._finish(said)
 
@@ -132,7 +133,7 @@ class Talk(Watcher):
 
 
 class TalkHandler(logging.Handler):
-    """Log records among the other lines."""
+    """Log records among the other lines, with all that is known of how something failed."""
 
     def __init__(self, talk: Talk) -> None:
         super().__init__()
@@ -140,5 +141,5 @@ class TalkHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = record.levelname.lower()
-        for line in f"{level}: {record.getMessage()}".split("\n"):
-            self._talk.note(_Said(line, level, record.name))
+        text = "\n".join(map(printable, f"{level}: {self.format(record)}".split("\n")))
+        self._talk.note(_Said(text, level, record.name))

@@ -124,7 +124,7 @@ class LogReader:
         if max(first, last) > next_offset:
             raise TailraceError(
                 "log.past_end",
-                f"offset {max(first, last)} is past the end of the log, the newest is {next_offset - 1}",
+                f"offset {max(first, last - 1)} is past the end of the log, the newest is {next_offset - 1}",
                 place=Place(self.directory),
                 hint="tailrace log current",
             )

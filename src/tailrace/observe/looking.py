@@ -43,8 +43,8 @@ def look_into(data: str, name: str | None = None) -> Look:
         told = read_status(data)
         if told.get("kind") == "replica":
             return overview_of_replica(name or told["name"], log, told)
-        known = tree.read() if told["is_running"] else ()
-        return overview_of_node(name or os.path.basename(os.path.abspath(data)), log, told, known)
+        known, unknown = (tree.read(), tree.wrong()) if told["is_running"] else ((), None)
+        return overview_of_node(name or os.path.basename(os.path.abspath(data)), log, told, known, unknown)
 
     return look
 

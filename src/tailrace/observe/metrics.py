@@ -115,14 +115,14 @@ class OverviewCollector(Collector):
             by_kind[part.kind].append(part)
         for name, (text, value) in _PART_FIGURES.items():
             family = GaugeMetricFamily(name, text, labels=["kind", "name"])
+            add = sum if name in _SUMMED else min if name in _LOWEST else max
             for kind, parts in by_kind.items():
-                for part in parts[:PARTS_MAX]:
+                figures: dict[str, list[float]] = defaultdict(list)
+                for place, part in enumerate(parts):
                     if (figure := value(part)) is not None:
-                        family.add_metric([kind, part.name], figure)
-                rest = [figure for part in parts[PARTS_MAX:] if (figure := value(part)) is not None]
-                if rest:
-                    add = sum if name in _SUMMED else min if name in _LOWEST else max
-                    family.add_metric([kind, OTHERS], add(rest))
+                        figures[part.name if place < PARTS_MAX else OTHERS].append(figure)
+                for label, found in figures.items():  # a series that is there twice is none for Prometheus
+                    family.add_metric([kind, label], add(found))
             if family.samples:
                 yield family
 

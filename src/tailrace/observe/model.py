@@ -138,6 +138,11 @@ class Part:
     """How many rows it has moved since it began to run, where it has no position."""
 
     @property
+    def goes_on(self) -> bool:
+        """Whether it runs and needs nobody for that."""
+        return self.health in (Health.GOOD, Health.TROUBLED)
+
+    @property
     def extra(self) -> str:
         """What else there is to know, in words."""
         return _in_words(self.more)

@@ -32,8 +32,17 @@ SILENT_S = 10.0
 """A node says about every second how it is; one that runs and has not for so long hangs."""
 
 
-def overview_of_node(name: str, log_look: LogLook, told: Mapping[str, Any], tree: Sequence[TreeNode] = ()) -> Overview:
-    """`told` is what the node last said (node/status.py), with whether it runs and how old that is."""
+def overview_of_node(
+    name: str,
+    log_look: LogLook,
+    told: Mapping[str, Any],
+    tree: Sequence[TreeNode] = (),
+    tree_wrong: Wrong | None = None,
+) -> Overview:
+    """`told` is what the node last said (node/status.py), with whether it runs and how old that is.
+
+    `tree_wrong` is what keeps it from telling of its topology.
+    """
     log = log_look.stat()
     positions = {} if log is None else {consumer.name: consumer.position for consumer in log.consumers}
     parts = [
@@ -52,7 +61,8 @@ def overview_of_node(name: str, log_look: LogLook, told: Mapping[str, Any], tree
         "anonymous": told["is_anonymous"],
         "clock": f"{{{clock}}}",
     }
-    wrong = tuple(filter(None, map(Wrong.of, (told["queues"] or {}).get("outbox_errors", ()))))
+    outboxes = map(Wrong.of, (told["queues"] or {}).get("outbox_errors", ()))
+    wrong = tuple(filter(None, (tree_wrong, *outboxes)))
     peers = {name for name in positions if name.startswith(PREFIX)}
     as_what = f"node {told['node']} of cluster {told['cluster'] or 'none yet'}"
     return _overview(name, "node", as_what, told, parts, log, wrong=wrong, without=peers, tree=tuple(tree), more=more)

@@ -95,7 +95,7 @@ def _known(node: str, name: str | None, *, calls_us: bool, seen_ms: int, of: int
         Kind.SYNC,
         name or f"node {node}",
         "calls this node" if calls_us else "is called",
-        "was here lately" if is_here else "never came" if seen_s_ago is None else "away",
+        "here lately" if is_here else "never here" if seen_s_ago is None else "away",
         Health.GOOD if is_here else Health.WAITING,
         lag=Lag(of, None, None),
         seen_s_ago=seen_s_ago,

@@ -12,11 +12,14 @@ from typing import Any, Final
 
 from tailrace.errors import TailraceError
 from tailrace.node.status import leave
-from tailrace.observe.model import Health, TreeNode
+from tailrace.observe.model import Health, TreeNode, Wrong
 from tailrace.topology.answers import Row
 from tailrace.topology.drawing import Told
+from tailrace.units import show_seconds
 
 NAME: Final = "topology.json"
+_FAILURE: Final = "topology-failure.json"
+"""Why it is not told of now; gone when it is."""
 TREE_S: Final = 5.0
 """So often a topology is told of: it may have thousands of nodes, which are heard of every few seconds."""
 _SHARE: Final = 100
@@ -28,7 +31,7 @@ class TreeTelling:
 
     def __init__(self, ask: Callable[[], Sequence[Row]], directory: str) -> None:
         self._ask = ask
-        self._path = os.path.join(directory, NAME)
+        self._path, self._failure = (os.path.join(directory, name) for name in (NAME, _FAILURE))
         self._next_s = 0.0
 
     def tell(self) -> None:
@@ -36,10 +39,15 @@ class TreeTelling:
         began_s = time.monotonic()
         if began_s < self._next_s:
             return
-        with suppress(TailraceError):  # what was told before stays, and grows old
+        try:
             rows = self._ask()
+        except TailraceError as error:  # what was told before stays, and grows old
+            leave(error.encode(), self._failure)
+        else:
             if rows or os.path.exists(self._path):
                 leave([asdict(node) for node in tree_of(rows)], self._path)
+            with suppress(FileNotFoundError):
+                os.remove(self._failure)
         self._next_s = time.monotonic() + max(TREE_S, _SHARE * (time.monotonic() - began_s))
 
 
@@ -47,22 +55,34 @@ class TreeLook:
     """What was told of a topology, looked at again and again."""
 
     def __init__(self, directory: str) -> None:
-        self._path = os.path.join(directory, NAME)
+        self._path, self._failure = (os.path.join(directory, name) for name in (NAME, _FAILURE))
         self._told_ns = 0
         self._found: tuple[TreeNode, ...] = ()
 
     def read(self) -> tuple[TreeNode, ...]:
-        """The same tuple until there is news; empty when nothing was ever told."""
+        """The same tuple until there is news; what is not told any more grows old. Empty when nothing was told."""
         try:
             with open(self._path, encoding="utf-8") as stream:
                 told_ns = os.fstat(stream.fileno()).st_mtime_ns
-                if told_ns != self._told_ns:
-                    age_s = max(0.0, time.time() - told_ns / 1e9)
+                if told_ns != self._told_ns or os.path.exists(self._failure):
+                    age_s = _age_s(told_ns)
                     self._found = tuple(_read(each, age_s) for each in json.load(stream))
                     self._told_ns = told_ns
         except (FileNotFoundError, ValueError):  # the next one that is told mends it
             self._found = ()
         return self._found
+
+    def wrong(self) -> Wrong | None:
+        """Why nothing is told any more, and how old is what was told."""
+        try:
+            with open(self._failure, encoding="utf-8") as stream:
+                failed = Wrong.of(json.load(stream))
+        except (FileNotFoundError, ValueError):
+            return None
+        if failed is None:
+            return None
+        old = f", what is shown of it is {show_seconds(_age_s(self._told_ns))} old" if self._found else ""
+        return replace(failed, what=f"the topology cannot be told of{old}: {failed.what}")
 
 
 def tree_of(rows: Sequence[Row]) -> Iterator[TreeNode]:
@@ -81,6 +101,10 @@ def tree_of(rows: Sequence[Row]) -> Iterator[TreeNode]:
             told.of(row),
             row.age_s,
         )
+
+
+def _age_s(at_ns: int) -> float:
+    return max(0.0, time.time() - at_ns / 1e9)
 
 
 def _read(said: Mapping[str, Any], age_s: float) -> TreeNode:

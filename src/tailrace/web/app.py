@@ -293,6 +293,9 @@ class _Shown:
                 what = f"writer {writer} is not stuck at message {said.get('offset')} any more"
                 raise TailraceError("offset.direction", what, hint="look at the page again")
             Operator(Consumers(self._log()), via=via).acknowledge(writer, stuck.first, reason=reason)
+        elif part.goes_on:  # a wish that is kept would be granted at its next failure, which nobody has seen
+            what = f"writer {writer} is {part.state}: there is nothing to retry"
+            raise TailraceError("consumer.locked", what, hint="look at the page again")
         retry(writer, reason, via)
 
 

@@ -24,6 +24,8 @@ STRETCH: Final = 50_000
 SHOWN_LETTERS: Final = 10_000
 FIELDS_MAX: Final = 500
 """So many fields of one message are shown."""
+_NOTHING: Final = object()
+"""Stands for a field that is not there."""
 PAGE_BYTES_MAX: Final = 8 << 20
 """A page of messages ends with the one that makes it larger than this, as JSON."""
 
@@ -140,21 +142,50 @@ def told(entry: Entry) -> dict[str, Any]:
     }
 
 
-def differences(message: Message) -> Iterator[tuple[str, str | None, str | None]]:
-    """By field: what it was and what it is; None where there was no such field."""
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field of a message: what it was and what it is, None where there was no such field."""
+
+    name: str
+    before: str | None
+    after: str | None
+    is_changed: bool
+    """By the values: what is cut short, or is a text that looks like something else, may be shown alike."""
+
+
+def differences(message: Message) -> Iterator[Difference]:
+    """Field by field."""
     before = message.before if isinstance(message.before, dict) else {}
     data = message.data if isinstance(message.data, dict) else {}
     for name in islice({**before, **data}, FIELDS_MAX):
-        yield (
-            name,
-            shown(before[name]) if name in before else None,
-            shown(data[name]) if name in data else None,
+        was, now = before.get(name, _NOTHING), data.get(name, _NOTHING)
+        is_changed = _exact(was) != _exact(now)
+        show = _quoted if is_changed and shown(was) == shown(now) else shown
+        yield Difference(
+            name, None if was is _NOTHING else show(was), None if now is _NOTHING else show(now), is_changed
         )
 
 
 def shown(value: Any) -> str:
     """A value for people."""
-    text = value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False)
+    return _cut(value if isinstance(value, str) else _as_json(value))
+
+
+def _quoted(value: Any) -> str:
+    """The same so that a text is not taken for something else."""
+    return _cut(_as_json(value))
+
+
+def _exact(value: Any) -> tuple[type, str]:
+    """What is equal only for equal values of one type: 1 is not true, and what is no number is itself."""
+    return type(value), "" if value is _NOTHING else _as_json(value)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= SHOWN_LETTERS else f"{text[:SHOWN_LETTERS]}… ({len(text):,} letters)"
 
 

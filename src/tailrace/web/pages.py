@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from tailrace.errors import TailraceError
 from tailrace.message import Entry
 from tailrace.observe.model import Part
-from tailrace.web.browsing import FIELDS_MAX, Found, differences, moment_of, shown
+from tailrace.web.browsing import FIELDS_MAX, Difference, Found, differences, moment_of, shown
 from tailrace.web.html import Child, Markup, join, row, table, tag
 from tailrace.web.live import Shown
 
@@ -120,7 +120,7 @@ def stuck_page(part: Part, form: str) -> Markup:
     if stuck is None:
         state = tag("p", f"It is {part.state}; no message is stuck.")
         told = "" if part.wrong is None else tag("p", part.wrong.what)
-        again = _action(part.name, "retry", form, None) if part.health != "good" else ""
+        again = "" if part.goes_on else _action(part.name, "retry", form, None)
         return page(f"Writer {part.name}", title, state, told, cure, again)
     acknowledge = (
         _action(part.name, "acknowledge", form, stuck.first)
@@ -202,7 +202,7 @@ def _difference(entry: Entry) -> Markup:
     message = entry.message
     has_before = message.before is not None
     found = list(differences(message))
-    rows = [row(_changed(*each) if has_before else [each[0], tag("code", each[2])]) for each in found]
+    rows = [row(_changed(each) if has_before else [each.name, tag("code", each.after)]) for each in found]
     headings = ["Field", "", "Before", "After"] if has_before else ["Field", "Value"]
     more = ""
     if len(found) == FIELDS_MAX:
@@ -210,9 +210,9 @@ def _difference(entry: Entry) -> Markup:
     return join(table("What it says", headings, rows, "nothing"), more)
 
 
-def _changed(name: str, before: str | None, after: str | None) -> list[Child]:
-    if before == after:
-        return [name, "", tag("code", before), tag("code", after)]
-    was = "" if before is None else tag("del", tag("code", before))
-    now = "" if after is None else tag("ins", tag("code", after))
-    return [name, "changed", was, now]
+def _changed(field: Difference) -> list[Child]:
+    if not field.is_changed:
+        return [field.name, "", tag("code", field.before), tag("code", field.after)]
+    was = "" if field.before is None else tag("del", tag("code", field.before))
+    now = "" if field.after is None else tag("ins", tag("code", field.after))
+    return [field.name, "changed", was, now]
