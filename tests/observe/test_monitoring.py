@@ -74,6 +74,13 @@ def test_rules() -> None:
     }
 
 
+def test_followers_that_are_silent_are_noticed() -> None:
+    """One that is away is only waiting: nothing says that this is wrong, but for how long it is."""
+    (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    (dead,) = (rule["expr"] for rule in group["rules"] if rule["alert"] == "TailraceReplicaDead")
+    assert re.search(r'tailrace_seen_seconds_ago\{kind=~"replica\|peer"\} > \d+', dead)
+
+
 def test_scraping_is_valid_and_loads_the_rules() -> None:
     said = yaml.safe_load((MONITORING / "prometheus.yml").read_text())
     assert all((MONITORING / name).exists() for name in said["rule_files"])

@@ -19,7 +19,7 @@ from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode, 
 from tailrace.observe.nodes import SILENT_S, overview_of_node, overview_of_replica
 from tailrace.observe.trees import TreeLook, TreeTelling, tree_of
 from tailrace.relay.subscription import consumer_name
-from tailrace.topology.answers import Confirmed, Offer, Row
+from tailrace.topology.answers import Answer, Confirmed, Offer, Row
 from tailrace.topology.member import Report
 from tailrace.topology.registry import Registry
 from tests.topology.clock import Clock
@@ -382,9 +382,9 @@ def test_a_replica(tmp_path: Path) -> None:
     assert [wrong.what for wrong in found.wrong] == ["it has another log"]
 
 
-def placed(replicas: int) -> Registry:
+def placed(replicas: int, clock: Clock | None = None) -> Registry:
     """One below the other."""
-    registry = in_memory(Clock())
+    registry = in_memory(clock or Clock())
     registry.set_tunable("physrep_fanout", "1")
     for number in range(1, replicas + 1):
         offer = registry.register_replicant(site(number), Report())
@@ -401,3 +401,23 @@ def test_the_tree_of_a_registry() -> None:
         (str(site(2)), str(site(1)), 2),
     ]
     assert all(each.health is Health.GOOD for each in nodes)
+
+
+def test_a_replica_that_died_is_bad(tmp_path: Path) -> None:
+    """Its lease is over; one that was only offered a place waits, and so does one that an operator has stopped."""
+    clock = Clock()
+    registry = placed(3, clock)
+    registry.stop_replication([site(2)])
+    clock.now += 600
+    assert isinstance(registry.keepalive(site(3), Report()), Answer)
+    registry.update_registry(site(3), ROOT)
+    assert isinstance(registry.register_replicant(site(4), Report()), Offer)
+    found = {each.name: each.health for each in tree_of(registry.topology())}
+    assert found == {
+        str(ROOT): Health.GOOD,
+        str(site(1)): Health.BAD,
+        str(site(2)): Health.WAITING,
+        str(site(3)): Health.GOOD,
+        str(site(4)): Health.WAITING,
+    }
+    assert node(tmp_path, tuple(tree_of(registry.topology()))).health is Health.TROUBLED

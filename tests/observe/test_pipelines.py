@@ -15,6 +15,7 @@ from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
 from tailrace.log.session import ConsumerSession
 from tailrace.message import Message, Micros, Mode, Offset, Op
+from tailrace.observe.metrics import exposition
 from tailrace.observe.model import Health, Kind, Overview, Part
 from tailrace.observe.pipelines import overview_of_pipeline
 from tailrace.pipeline.failures import Failures
@@ -192,3 +193,18 @@ class TestSlot:
 
 def _slot(gauge: Gauge[int]) -> object:
     return overview_of_pipeline(load("shop.yml"), gauge).parts[0].more["slot bytes"]
+
+
+def test_a_writer_that_was_stuck_until_its_messages_were_gone(log: None) -> None:
+    """What it was stuck at is not what keeps it from going on any more, and the alert about the latter must come."""
+    Path("log/run").mkdir()
+    Failures("log").note("all", TailraceError("destination.refused", "stopped before offset 5", hint="acknowledge"))
+    TroubleFile("log", "all").write(Trouble(5, 9, "no", time.time(), is_single=True))
+    assert part(look(), "all").stuck is not None
+    Consumers("log").invalidate("all", "past its cap of 1 GB")
+    found = part(look(), "all")
+    assert (found.state, found.stuck) == ("invalidated", None)
+    assert found.wrong is not None
+    assert (found.wrong.code, found.wrong.what) == ("consumer.invalidated", "past its cap of 1 GB")
+    assert found.wrong.cure.startswith(f"tailrace offset delete all --log {Path('log').absolute()}\n")
+    assert 'tailrace_invalidated{kind="writer",name="all"} 1.0' in exposition(look()).decode()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.message import Message, Op, now
+from tailrace.log.commitlog import CommitLog, LogConfig
+from tailrace.log.consumers import Consumers
+from tailrace.log.retention import retain
+from tailrace.log.view import LogView
+from tailrace.message import Message, Offset, Op, now
 from tailrace.pipeline.spec import PipelineSpec
-from tailrace.web.browsing import SHOWN_LETTERS, Difference, differences, message_at
+from tailrace.web.browsing import SHOWN_LETTERS, Difference, Wanted, browse, differences, message_at
 from tests.web.shops import make_shop
 
 
@@ -53,6 +58,34 @@ def test_what_is_no_number_has_not_changed() -> None:
 def test_a_field_that_was_not_there_is_not_one_without_a_value() -> None:
     message = Message(Op.UPDATE, now(), "t", {"new": None}, before={"old": None})
     assert list(differences(message)) == [Difference("old", "null", None, True), Difference("new", None, "null", True)]
+
+
+@pytest.mark.parametrize("said", [{}, {"since": "2020-01-01T00:00:00Z"}, {"offset": "3"}])
+@pytest.mark.parametrize("look", range(1, 6))
+def test_what_is_removed_while_it_is_looked_for_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: dict[str, str], look: int
+) -> None:
+    """Retention comes between looking which segments there are, and reading them."""
+    log = str(tmp_path / "log")
+    with CommitLog.open(log, LogConfig(segment_bytes=1)) as opened:
+        for number in range(6):
+            opened.append_messages([Message(Op.INSERT, now(), "t", {"id": number})])
+    Consumers(log).register("reader", start=Offset(5))
+    seen: list[list[Offset]] = []
+    bases = LogView.bases
+
+    def bases_before(view: LogView) -> list[Offset]:
+        found = bases(view)
+        seen.append(found)
+        if len(seen) == look:
+            retain(log)
+        return found
+
+    monkeypatch.setattr(LogView, "bases", bases_before)
+    found = browse(log, Wanted.read(said))
+    assert found.problem is None
+    offsets = [entry.offset for entry in found.entries]
+    assert offsets == list(range(offsets[0], 6))
 
 
 def test_a_message_that_is_not_there_is_called_by_its_offset(spec: PipelineSpec) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from tailrace.errors import Place, TailraceError
 from tailrace.log.cursor import Cursor
@@ -14,6 +15,8 @@ from tailrace.log.selection import EVERYTHING, SelectedFrame, Selection
 from tailrace.log.view import LogView
 from tailrace.log.watch import LOOK_EVERY_S, Watch
 from tailrace.message import Entry, Lsn, Micros, NodeId, Offset
+
+Found = TypeVar("Found")
 
 
 class LogReader:
@@ -77,8 +80,26 @@ class LogReader:
         finally:
             cursor.close()
 
+    def steadily(self, look: Callable[[], Found]) -> Found:
+        """What a look finds that nothing was removed from under."""
+        while True:
+            oldest = self.oldest
+            try:
+                return look()
+            except (FileNotFoundError, TailraceError) as error:
+                is_gone = isinstance(error, FileNotFoundError) or error.code == "log.below_oldest"
+                if not is_gone or self.oldest == oldest:
+                    raise
+
     def offset_at(self, timestamp: Micros) -> Offset:
         """The first message with that timestamp or a later one; the end of the log when there is none."""
+        return self.steadily(lambda: self._offset_at(timestamp))
+
+    def offset_of(self, origin: NodeId, lsn: Lsn) -> Offset | None:
+        """The first message of an origin with that lsn or a later one, None when there is none."""
+        return self.steadily(lambda: self._offset_of(origin, lsn))
+
+    def _offset_at(self, timestamp: Micros) -> Offset:
         head = self.view.head()
         for base in self.view.bases():
             with Segment(self.directory, base) as segment:
@@ -94,8 +115,7 @@ class LogReader:
                             return entry.offset
         return head.next_offset
 
-    def offset_of(self, origin: NodeId, lsn: Lsn) -> Offset | None:
-        """The first message of an origin with that lsn or a later one, None when there is none."""
+    def _offset_of(self, origin: NodeId, lsn: Lsn) -> Offset | None:
         selection = Selection(since={origin: Lsn(lsn - 1)})
         head = self.view.head()
         for base in self.view.bases():

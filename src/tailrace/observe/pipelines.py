@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +36,7 @@ def overview_of_pipeline(
     found = status_of(spec, log)
     at_s = time.time()
     steps = {write.name: tuple(type(function).__name__.lower() for function in write.through) for write in spec.writes}
-    writers = tuple(_writer(each, at_s, steps.get(each.name, ())) for each in found.writers)
+    writers = tuple(_writer(each, spec.log, at_s, steps.get(each.name, ())) for each in found.writers)
     others = () if log is None else tuple(consumers_of(log, without={each.name for each in found.writers}))
     seen_s_ago = next((each.seen_s_ago for each in others if each.name == CAPTURE), None)
     failure = _wrong(found.failure, at_s)
@@ -97,12 +98,14 @@ def _reader(
     )
 
 
-def _writer(found: WriterStatus, at_s: float, steps: tuple[str, ...]) -> Part:
-    wrong = _wrong(found.failure, at_s)
-    if wrong is None and found.invalidated is not None:
-        wrong = Wrong("consumer.invalidated", found.invalidated, f"tailrace offset delete {found.name}, then run again")
+def _writer(found: WriterStatus, log: str, at_s: float, steps: tuple[str, ...]) -> Part:
+    wrong, trouble = _wrong(found.failure, at_s), found.trouble
+    if found.invalidated is not None:  # whatever it failed at before: neither a retry nor an acknowledgement helps now
+        cure = f"tailrace offset delete {found.name} --log {shlex.quote(log)}\nthen run it again"
+        wrong = Wrong("consumer.invalidated", found.invalidated, cure)
+        trouble = None
     stuck = None
-    if (trouble := found.trouble) is not None:
+    if trouble is not None:
         stuck = Stuck(
             trouble.first, trouble.last, trouble.error, max(0.0, at_s - trouble.at_s), is_single=trouble.is_single
         )

@@ -15,6 +15,7 @@ from tailrace.node.status import leave
 from tailrace.observe.model import Health, TreeNode, Wrong
 from tailrace.topology.answers import Row
 from tailrace.topology.drawing import Told
+from tailrace.topology.member import State
 from tailrace.units import show_seconds
 
 NAME: Final = "topology.json"
@@ -24,6 +25,7 @@ TREE_S: Final = 5.0
 """So often a topology is told of: it may have thousands of nodes, which are heard of every few seconds."""
 _SHARE: Final = 100
 """And not before it has rested so many times as long as telling took."""
+_HEALTH: Final = {State.PENDING: Health.WAITING, State.ACTIVE: Health.GOOD, State.INACTIVE: Health.BAD}
 
 
 class TreeTelling:
@@ -90,17 +92,23 @@ def tree_of(rows: Sequence[Row]) -> Iterator[TreeNode]:
     told = Told(rows)
     known = {row.site for row in rows}
     for row in sorted(rows, key=lambda row: (row.tier is None, row.tier or 0, row.site)):
-        health = Health.BAD if row.is_orphan else Health.WAITING if row.is_stopped else Health.GOOD
         yield TreeNode(
             str(row.site),
             str(row.source) if row.source in known else None,
             row.site.database,
             row.tier,
             "source" if row.is_source else str(row.state),
-            health,
+            _health(row),
             told.of(row),
             row.age_s,
         )
+
+
+def _health(row: Row) -> Health:
+    """One that is not heard of any more is as bad as one that has no way up, until it is back or forgotten."""
+    if row.is_orphan:
+        return Health.BAD
+    return Health.WAITING if row.is_stopped else _HEALTH[row.state]
 
 
 def _age_s(at_ns: int) -> float:

@@ -70,8 +70,12 @@ class Found:
 
 
 def browse(directory: str, wanted: Wanted) -> Found:
-    """The messages from a place on that are wanted."""
+    """The messages from a place on that are wanted. What is removed meanwhile is not among them."""
     reader = LogReader(directory)
+    return reader.steadily(lambda: _browse(reader, wanted))
+
+
+def _browse(reader: LogReader, wanted: Wanted) -> Found:
     start = max(reader.oldest, wanted.offset or 0)
     if wanted.since is not None:
         start = max(start, reader.offset_at(Micros(int(wanted.since.timestamp() * 1_000_000))))
@@ -93,6 +97,8 @@ def browse(directory: str, wanted: Wanted) -> Found:
                 if len(entries) >= wanted.limit or room_bytes < 0 or time.monotonic() > over_s:
                     return Found(entries, entry.offset + 1 if entry.offset + 1 < end else None)
         except TailraceError as error:
+            if error.code == "log.below_oldest":
+                raise
             return Found(entries, None, error)
         if time.monotonic() > over_s:
             return Found(entries, stretch_end if stretch_end < end else None)
