@@ -27,6 +27,7 @@ from tailrace.limits import (
     SYNC_ROWS_MAX,
     SYNC_VALUES_MAX,
 )
+from tailrace.sync.halfcharacters import read_half_characters
 from tailrace.sync.wire import malformed
 
 JSON: Final = "application/json"
@@ -155,7 +156,9 @@ def read_json(content: bytes) -> list[Any]:
     try:
         told = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise malformed(f"the body is no JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+        told = read_half_characters(content)
+        if told is None:
+            raise malformed(f"the body is no JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
     if type(told) is not list:
         raise malformed("the body is no array")
     if len(told) > SYNC_ROWS_MAX:
