@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from tailrace.sync import arrowform
+from tailrace.sync.meeting import wall_clock_ms
 from tests.sync.threaded import ThreadedServer
 from tests.sync.todo import TABLE_ID
 
@@ -44,12 +45,12 @@ def said(value: Any) -> Said:
     return Said(orjson.dumps(value))
 
 
-def as_a_node(time_ms: int = 0) -> dict[str, Said]:
+def as_a_node() -> dict[str, Said]:
     """What a node says that has something in its table, of which nothing is left when it is asked."""
     formats = [JSON, arrowform.MEDIA_TYPE]
     tables = {str(TABLE_ID): {"table": "todo", "batch": 100}}
     return {
-        "node": said({"nodeId": NODE, "time": time_ms, "keyNode": 5, "formats": formats, "tables": tables}),
+        "node": said({"nodeId": NODE, "time": wall_clock_ms(), "keyNode": 5, "formats": formats, "tables": tables}),
         "pending": said({"tables": [TABLE_ID], "empty": []}),
         "pendingtrackers": said([]),
         "pendingReplication": said([]),

@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.sync.entity import Authors, Deletes, Receive, Sql
 from tailrace.sync.exchange import Receipt, RowBatch
+from tailrace.sync.meeting import wall_clock_ms
 from tailrace.sync.store import CALLS_US, SyncStore
 from tests.sync import todo
 from tests.sync.conftest import Places
@@ -20,7 +21,7 @@ __all__ = ["serve"]  # a fixture
 PEER = 4711
 OTHER = 4712
 COLUMNS = ("id", "changed", "what", "is_done")
-LATE = 1 << 52
+LATE = wall_clock_ms() + 3_600_000
 WAYS: dict[str, dict[str, Any]] = {
     "many at once": {},
     "one by one": {"receive": Receive(condition=Sql("NEW.id < 1000"))},

@@ -12,6 +12,7 @@ import orjson
 
 from tailrace.errors import TailraceError
 from tailrace.limits import MIB, SYNC_BODY_BYTES_MAX, SYNC_DEPTH_MAX, SYNC_ROWS_MAX, SYNC_VALUES_MAX
+from tailrace.sync.halfcharacters import read_half_characters
 from tailrace.sync.wire import malformed
 
 JSON: Final = "application/json"
@@ -92,7 +93,10 @@ def _decoded(content: bytes) -> Any:
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        raise malformed(f"the body is no JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+        told = read_half_characters(content)
+        if told is None:
+            raise malformed(f"the body is no JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+        return told
 
 
 def _check_count(content: bytes) -> None:

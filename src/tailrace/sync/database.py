@@ -22,6 +22,10 @@ Values = Mapping[str, Any] | Sequence[Any]
 _BUSY_S: Final = 30.0
 _WAL_PAGES: Final = 4000
 """So much is in the write-ahead log before SQLite moves it into the file: 16 MB."""
+IS_TEXT: Final = "tailrace_is_text"
+"""A function of SQL in SQLite: whether bytes are UTF-8. Only connections of sync have it."""
+_NO_TEXT: Final = "Could not decode to UTF-8"
+"""How the driver's error begins when a text is none."""
 _TRIES: Final = 8
 _FIRST_ROWS: Final = 32
 _IDLE_MAX: Final = 16
@@ -130,13 +134,33 @@ class _SqliteLink(Link):
         return self.connection.execute(statement, values).rowcount
 
     def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
-        return self.connection.execute(statement, values).fetchall()
+        return self._exactly(lambda: self.connection.execute(statement, values).fetchall())
 
     def page(self, query: str, values: Sequence[Any], length_max: int) -> Columns:
-        return _cut(self.connection.execute(query, values).fetchmany, length_max)
+        return self._exactly(lambda: _cut(self.connection.execute(query, values).fetchmany, length_max))
 
     def run_many(self, statement: str, values: Iterable[Values]) -> None:
         self.connection.executemany(statement, values)
+
+    def _exactly(self, read: Callable[[], Work]) -> Work:
+        """SQLite keeps any bytes as text. Those that are no UTF-8 are read as bytes, which is slower, so only then."""
+        try:
+            return read()
+        except sqlite3.OperationalError as error:
+            if not str(error).startswith(_NO_TEXT):
+                raise
+        self.connection.text_factory = _text
+        try:
+            return read()
+        finally:
+            self.connection.text_factory = str
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
 
 
 class SqliteDatabase(Database):
@@ -197,6 +221,7 @@ class SqliteDatabase(Database):
         with self._file.errors():
             connection = self._file.connect("rw")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.create_function(IS_TEXT, 1, lambda raw: type(_text(raw)) is str, deterministic=True)
             connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
             self._is_wal = connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
             return connection
@@ -247,7 +272,7 @@ class PostgresDatabase(Database):
         from psycopg import DataError, IntegrityError, InternalError, errors
 
         told = (errors.RaiseException, errors.InsufficientPrivilege, errors.AssertFailure)
-        return IntegrityError, DataError, InternalError, errors.WithCheckOptionViolation, *told
+        return Unfit, IntegrityError, DataError, InternalError, errors.WithCheckOptionViolation, *told
 
     def read(self, work: Callable[[Link], Work]) -> Work:
         return self._do(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -269,6 +294,8 @@ class PostgresDatabase(Database):
                 if not tries_left:
                     what = f"rows of database {self.place} are changed by others all the time"
                     raise TailraceError("sync.unreachable", what, hint="try again") from error
+            except Unfit as error:
+                raise _not_a_value(str(error)) from error
             except TailraceError as error:
                 cause = error.__cause__
                 if isinstance(cause, psycopg.DataError) and error.code == "sync.unreachable":

@@ -28,6 +28,7 @@ from tailrace.sync import (
 )
 from tailrace.sync.counts import Counts
 from tailrace.sync.database import Database, Link
+from tailrace.sync.declared import Declared, Outdated
 from tailrace.sync.entity import Authors, Entity
 from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
 from tailrace.sync.failing import Failing, HookFailed
@@ -36,7 +37,6 @@ from tailrace.sync.ids import KeyMaker
 from tailrace.sync.incoming import Reception
 from tailrace.sync.names import mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
-from tailrace.sync.order import ordered
 from tailrace.sync.quarantine import Quarantined, Why
 from tailrace.sync.retry import Retry
 from tailrace.sync.room import Held, Room, RoomLimit
@@ -108,12 +108,8 @@ class SyncStore:
         self.database = database
         self._room = limit or RoomLimit()
         self._ahead_max_s = ahead_max_s
-        dialect = database.dialect
-        found = database.read(lambda link: install.check_installed(link, entities, dialect))
-        self.shapes: Mapping[int, Shape] = {shape.table_id: shape for shape in found}
-        self._watched = changes.watched(found)
-        self._order = [shape.table_id for shape in ordered(found)]
-        self._ignored: dict[int, frozenset[str]] = {}
+        self._entities = tuple(entities)
+        self._look()
         self._retry = Retry()
         self.failing = Failing()
         """The hooks that fail at the moment."""
@@ -134,6 +130,16 @@ class SyncStore:
         """Make what is missing in the database, then open it."""
         database.write(lambda link: install.install(link, entities, database.dialect))
         return cls(database, entities, limit, ahead_max_s)
+
+    def _look(self) -> None:
+        """What is installed, as of now."""
+        dialect = self.database.dialect
+        self._declared = self.database.read(lambda link: Declared.of(link, self._entities, dialect))
+        self._ignored: dict[int, frozenset[str]] = {}
+
+    @property
+    def shapes(self) -> Mapping[int, Shape]:
+        return self._declared.shapes
 
     def shape(self, table_id: int) -> Shape:
         found = self.shapes.get(table_id)
@@ -266,7 +272,7 @@ class SyncStore:
         return self.database.read(ask)
 
     def by_batch(self) -> list[Shape]:
-        return [self.shapes[table_id] for table_id in self._order]
+        return [self.shapes[table_id] for table_id in self._declared.order]
 
     def is_empty(self, table_id: int) -> bool:
         """Whether a table has never had a row, so that it can hold none that somebody else has."""
@@ -282,8 +288,17 @@ class SyncStore:
 
     def pending_rows(self, table_id: int, node: int, after: Key | None, limit: int) -> RowBatch:
         """Rows that a node should get, in the order of their keys."""
-        shape = self.shape(table_id)
-        found = self.database.read(lambda link: trackers.pending_rows(link, shape, node, after, limit))
+
+        def ask(link: Link) -> RowBatch:
+            shape = self.shape(table_id)
+            self._declared.check_current(link, table_id)
+            return trackers.pending_rows(link, shape, node, after, limit)
+
+        try:
+            found = self.database.read(ask)
+        except Outdated:
+            self._look()
+            found = self.database.read(ask)
         if len(found):
             found.count = self.count_on(node)
         return found
@@ -327,14 +342,19 @@ class SyncStore:
 
         def take(link: Link) -> Receipt:
             reception = self._reception(link, table_id, sender, authors=whose)
+            self._declared.check_known(table_id, batch.unknown)
             if unknown:
                 growth.note(link, reception.shape, unknown)
             receipt = receiving.receive(reception, batch)
+            self._declared.check_current(link, table_id)
             return replace(receipt, count=counts.count_on(link, self.database.dialect, sender, batch.count))
 
         self._retry.came()
         try:
             receipt = self.database.write(take)
+        except Outdated:  # whoever sends the rows again is understood with the columns that there are now
+            self._look()
+            raise
         except TailraceError as error:
             if not self.database.is_about_others(error.__cause__):
                 raise
@@ -403,7 +423,7 @@ class SyncStore:
             self.node_id,
             database.refusals,
             database.is_about_others,
-            table_id in self._watched,
+            table_id in self._declared.watched,
             Room(None if has_room else self._room),
             Horizon.of(link, shape, self._ahead_max_s),
             authors,
@@ -411,10 +431,10 @@ class SyncStore:
 
     def _take_waiting(self) -> tuple[int, int]:
         """Try rows again that wait for others; how many waited before, and how many do now."""
-        before = self.database.read(lambda link: waiting.found(link, self._order))
+        before = self.database.read(lambda link: waiting.found(link, self._declared.order))
         for each in before:
             self._take_again(each)
-        after = self.database.read(lambda link: waiting.found(link, self._order)) if before else []
+        after = self.database.read(lambda link: waiting.found(link, self._declared.order)) if before else []
         return sum(len(each.ids) for each in before), sum(len(each.ids) for each in after)
 
     def _take_again(self, rows: Waiting) -> None:
@@ -422,9 +442,12 @@ class SyncStore:
             waiting.remove(link, rows)
             for batch in rows.batches(self.shape(rows.table_id)):
                 receiving.receive(self._reception(link, rows.table_id, rows.sender, has_room=True), batch)
+            self._declared.check_current(link, rows.table_id)
 
         try:
             self.database.write(again)
+        except Outdated:
+            self._look()
         except TailraceError as error:
             is_about_others = self.database.is_about_others(error.__cause__)
             if error.code == "sync.unreachable" and not is_about_others:

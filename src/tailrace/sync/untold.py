@@ -4,8 +4,10 @@ hold up nobody; when they are changed, they are looked at again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tailrace.sync import names, quarantine
-from tailrace.sync.database import Link
+from tailrace.sync.database import IS_TEXT, Link
 from tailrace.sync.names import Dialect, equal
 from tailrace.sync.shape import Shape
 from tailrace.sync.trackers import current, table_join, untellable
@@ -19,7 +21,7 @@ def keep_untold(link: Link, shape: Shape, among: str = "") -> None:
     shown = [shape.shown(name, key) for name, key in zip(shape.key, keys, strict=True)]
     yes = "true" if shape.dialect is Dialect.POSTGRES else "1"
     is_known = f"({shape.table}.{shape.table_key[0]} IS NOT NULL OR door_st.{shape.own('stDeleted')} = {yes})"
-    for condition, why in untellable(shape, keys).items():
+    for condition, why in {**untellable(shape, keys), **_no_texts(shape, keys)}.items():
         query = f"""SELECT DISTINCT {", ".join(shown)}, {version}, {node} FROM {shape.stamp} AS door_st {among}
             {table_join(shape)} WHERE {condition} AND {is_known}"""
         for *key, here, made_by in to_wire(shape, link.rows(query), shape.key):
@@ -27,6 +29,17 @@ def keep_untold(link: Link, shape: Shape, among: str = "") -> None:
             if _close(link, shape, (*bound, here, made_by)):
                 oneself = link.value(f"SELECT nodeId FROM {shape.own_table(names.SELF)}")
                 quarantine.keep_untold(link, shape, oneself, tuple(key), why)
+
+
+def _no_texts(shape: Shape, keys: Sequence[str]) -> dict[str, str]:
+    """When a key of SQLite is a text and no UTF-8; and why that is no key elsewhere. Asked once for each change, since
+    it takes its time: later nobody is to get such a row."""
+    if shape.dialect is Dialect.POSTGRES:
+        return {}
+    return {
+        f"typeof({key}) = 'text' AND NOT {IS_TEXT}(CAST({key} AS BLOB))": f"its key has text in {name} that is no UTF-8"
+        for name, key in zip(shape.key, keys, strict=True)
+    }
 
 
 def _close(link: Link, shape: Shape, bound: tuple[object, ...]) -> bool:
@@ -38,12 +51,19 @@ def _close(link: Link, shape: Shape, bound: tuple[object, ...]) -> bool:
         marks = [f"{place}::text::{kind}" for place, kind in zip(marks, kinds, strict=True)]
         yes, no = "true", "false"
     *keys, version, node = marks
+    at_key = equal(shape.tracker_key, keys)
+    if shape.dialect is Dialect.SQLITE:  # what is no UTF-8 was read as bytes
+        pairs = zip(shape.tracker_key, keys, bound, strict=False)
+        at_key = " AND ".join(
+            f"{name} IN ({key}, CAST({key} AS TEXT))" if type(value) is bytes else f"{name} = {key}"
+            for name, key, value in pairs
+        )
     processed = shape.own(names.TRACKER_PROCESSED)
     return bool(
         link.run(
             f"""UPDATE {shape.tracker} SET {processed} = {yes}, {shape.own(names.TRACKER_VERSION)} = {version},
                 {shape.own(names.TRACKER_VERSION_NODE)} = {node}
-            WHERE {equal(shape.tracker_key, keys)} AND {processed} = {no}""",
+            WHERE {at_key} AND {processed} = {no}""",
             bound,
         )
     )

@@ -2,12 +2,13 @@
 
 Whole numbers, text, true and false travel as they are. Bytes are `\\x` and hexadecimal digits, as PostgreSQL writes
 them, and what PostgreSQL has beyond that is the text that it writes. A value that a column of SQLite holds against its
-declared type says what it is: `{"$bytes": "0aff"}`, `{"$real": "inf"}`.
+declared type says what it is: `{"$bytes": "0aff"}`, `{"$real": "inf"}`. So does a text of SQLite that is no UTF-8.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import isfinite
 from typing import Any, Final
 
@@ -16,8 +17,9 @@ import orjson
 from tailrace.errors import TailraceError
 from tailrace.sync.affinity import fitting
 from tailrace.sync.columns import Columns, Row, Types
+from tailrace.sync.database import Unfit
 from tailrace.sync.names import Dialect
-from tailrace.sync.shape import Kind, Shape
+from tailrace.sync.shape import Column, Kind, Shape
 
 _TRUTH: Final = {0: False, 1: True}
 _BYTES_MARK: Final = "\\x"
@@ -70,7 +72,7 @@ def columns_from_wire(shape: Shape, columns: Columns, names: Sequence[str]) -> N
         is_odd = dict in types or list in types
         make: Callable[[Any], Any] | None = None
         if shape.dialect is Dialect.POSTGRES:
-            make = _read_postgres if is_odd else None
+            make = partial(_read_postgres, column) if is_odd else None
         elif column.kind is Kind.BYTES:
             make = _read_bytes if is_odd or str in types else None
         elif is_odd:
@@ -121,11 +123,15 @@ def _read_bytes(value: Any) -> Any:
     return _unhexed(value[2:]) if is_hex else _read_marked(value)
 
 
-def _read_postgres(value: Any) -> Any:
+def _read_postgres(column: Column, value: Any) -> Any:
     found = _read_marked(value)
     if type(value) is not dict:
         return found
-    return _BYTES_MARK + found.hex() if type(found) is bytes else str(found)
+    if type(found) is not bytes:
+        return str(found)
+    if column.kind is not Kind.BYTES:  # its text would be their digits, and come back as that
+        raise Unfit(f"column {column.name}, which is {column.declared}, cannot keep bytes that are no text")
+    return _BYTES_MARK + found.hex()
 
 
 def _marked(value: dict[str, Any]) -> Any:

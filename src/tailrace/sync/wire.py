@@ -303,7 +303,9 @@ class Wire:
     def _read_reason(self, told: Any) -> str | None:
         if told is not None and type(told) is not str:
             raise malformed("a reason is no text")
-        return None if told is None else told[:REASON_CHARACTERS_MAX]
+        return (
+            None if told is None else told[:REASON_CHARACTERS_MAX].replace("\0", "")
+        )  # PostgreSQL has no text with it
 
 
 def malformed(what: str) -> TailraceError:

@@ -1,0 +1,97 @@
+"""Columns that a table gets while a node runs: what others have in them comes, though the versions are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailrace.errors import TailraceError
+from tailrace.sync.exchange import RowBatch
+from tailrace.sync.store import WE_CALL, SyncStore
+from tests.sync import todo
+from tests.sync.conftest import Places
+from tests.sync.direct import sync
+from tests.sync.places import Place
+
+GROW = "ALTER TABLE todo ADD COLUMN extra text"
+
+
+def extras(place: Place) -> dict[int, str]:
+    return dict(place.ask("SELECT id, extra FROM todo ORDER BY id"))
+
+
+def settle(caller: SyncStore, called: SyncStore) -> None:
+    """A round may meet what is outdated, and the next one does not."""
+    try:
+        sync(caller, called)
+    except TailraceError as error:
+        assert error.code == "sync.busy"
+    sync(caller, called)
+
+
+@pytest.mark.parametrize("calls", ["the running", "the other"])
+@pytest.mark.parametrize("rows", [1, 50])
+def test_a_node_that_runs_on_after_installing_takes_the_new_column(
+    places: Places, dialect: str, rows: int, calls: str
+) -> None:
+    """Another process has installed; the one that runs had ignored the column before."""
+    place, other = places(dialect), places(dialect)
+    place.run(todo.CREATE, GROW)
+    one, running = place.install(todo.todo()), todo.node(other)
+    caller, called = (running, one) if calls == "the running" else (one, running)
+    place.run("INSERT INTO todo(id, what, extra) VALUES (1000, 'before', 'a')")
+    sync(caller, called)
+    other.run(GROW)
+    other.install(todo.todo())
+    for key in range(rows):
+        place.ask("INSERT INTO todo(id, what, extra) VALUES (?, 'milk', 'b')", (key,))
+    settle(caller, called)
+    assert extras(other) == {**dict.fromkeys(range(rows), "b"), 1000: "a"}
+    other.run("UPDATE todo SET what = 'bread'")
+    sync(caller, called)
+    assert extras(place) == {**dict.fromkeys(range(rows), "b"), 1000: "a"}
+    assert one.nodes_with_pending() == running.nodes_with_pending() == {}
+
+
+@pytest.mark.parametrize("calls", ["the running", "the other"])
+def test_a_node_that_runs_on_after_installing_sends_the_new_column(places: Places, dialect: str, calls: str) -> None:
+    place, other = places(dialect), places(dialect)
+    running = todo.node(place)
+    other.run(todo.CREATE, GROW)
+    two = other.install(todo.todo())
+    caller, called = (running, two) if calls == "the running" else (two, running)
+    todo.put(place, 1, "milk")
+    sync(caller, called)
+    place.run(GROW)
+    place.install(todo.todo())
+    place.run("UPDATE todo SET extra = 'a'")
+    settle(caller, called)
+    assert extras(other) == {1: "a"}
+    assert running.nodes_with_pending() == two.nodes_with_pending() == {}
+
+
+def test_what_is_declared_otherwise_by_now_is_not_guessed(place: Place, other: Place) -> None:
+    one, running = todo.node(place), todo.node(other)
+    todo.put(place, 1, "milk")
+    sync(one, running)
+    other.install(todo.todo(generate_key=True))
+    todo.put(place, 1, "bread")
+    with pytest.raises(TailraceError) as caught:
+        sync(one, running)
+    assert caught.value.code == "sync.not_installed"
+    assert todo.whats(other) == {1: "milk"}
+
+
+def test_rows_that_were_read_for_the_old_columns_are_sent_again(place: Place) -> None:
+    """Whether what is outdated is seen when they are taken, or was seen by another request before."""
+    running = todo.node(place)
+    running.meet(4711, WE_CALL)
+    batch = RowBatch(("id", "changed", "what"), [(1, 1000, "milk", 1000, 4711, False, 1000)], frozenset({"extra"}))
+    running.receive(todo.TABLE_ID, 4711, batch)
+    place.run(GROW)
+    place.install(todo.todo())
+    later = RowBatch(batch.columns, [(2, 1000, "bread", 1000, 4711, False, 1000)], batch.unknown)
+    for _ in range(2):
+        with pytest.raises(TailraceError) as caught:
+            running.receive(todo.TABLE_ID, 4711, later)
+        assert caught.value.code == "sync.busy"
+    assert todo.whats(place) == {1: "milk"}
