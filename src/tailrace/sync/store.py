@@ -388,6 +388,7 @@ class SyncStore:
             self.node_id,
             database.refusals,
             database.is_about_others,
+            database.is_collision,
             table_id in self._watched,
             Room(None if has_room else self._room),
             authors,
