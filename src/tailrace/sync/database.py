@@ -36,6 +36,10 @@ _REFERENCES: Final = ("23503", "23001")
 """PostgreSQL's states of a foreign key that does not hold."""
 
 
+_COLLISION: Final = "23505"
+"""PostgreSQL's state of a value that another row has already."""
+
+
 class Overtaken(Exception):
     """What a transaction is about was changed by another one meanwhile: it has to be done again."""
 
@@ -90,7 +94,12 @@ class Database(ABC):
 
     @abstractmethod
     def is_about_others(self, error: BaseException | None) -> bool:
-        """Whether a row was not wanted only because of a foreign key: one that it has, or that others have to it."""
+        """Whether a row was not wanted only because of others: by a foreign key that it has, or that others have to it,
+        or because it collides with one."""
+
+    @abstractmethod
+    def is_collision(self, error: BaseException | None) -> bool:
+        """Whether that was because another row has what no two may have."""
 
     @property
     @abstractmethod
@@ -180,7 +189,11 @@ class SqliteDatabase(Database):
         self._idle = _Idle[sqlite3.Connection]()
 
     def is_about_others(self, error: BaseException | None) -> bool:
-        return isinstance(error, sqlite3.IntegrityError) and str(error) == "FOREIGN KEY constraint failed"
+        is_reference = isinstance(error, sqlite3.IntegrityError) and str(error) == "FOREIGN KEY constraint failed"
+        return is_reference or self.is_collision(error)
+
+    def is_collision(self, error: BaseException | None) -> bool:
+        return isinstance(error, sqlite3.IntegrityError) and str(error).startswith("UNIQUE constraint failed")
 
     @property
     def place(self) -> str:
@@ -261,7 +274,10 @@ class PostgresDatabase(Database):
         self._idle = _Idle[Any]()
 
     def is_about_others(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlstate", None) in _REFERENCES
+        return getattr(error, "sqlstate", None) in _REFERENCES or self.is_collision(error)
+
+    def is_collision(self, error: BaseException | None) -> bool:
+        return getattr(error, "sqlstate", None) == _COLLISION
 
     @property
     def place(self) -> str:

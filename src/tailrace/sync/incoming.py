@@ -59,6 +59,8 @@ class Refusal(NamedTuple):
     why: str
     is_about_others: bool = False
     """Whether it will be when other rows have come."""
+    is_collision: bool = False
+    """Whether another row has what no two may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,8 @@ class Reception:
     """What the driver raises when the database does not want a row."""
     is_about_others: Callable[[BaseException], bool]
     """Whether that was only because of rows that are not here yet, or still are."""
+    is_collision: Callable[[BaseException], bool]
+    """Whether it was because of one that has the same where no two may."""
     is_watched: bool
     """Whether a change of these rows may concern others."""
     room: Room

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, waiting
+from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, swapping, waiting
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
@@ -62,7 +62,9 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     crowded = quarantine.without_room(reception, losing)
     readable = [row for row in readable if row.key not in crowded]
     with _Receiving(link, shape, sender) as view:
-        _put(reception, as_they_are(link, shape, readable), refused, view.put)  # 2
+        put = as_they_are(link, shape, readable)
+        _put(reception, put, refused, view.put)  # 2
+        _put_colliding(reception, put, refused, view.put)
     after = before if _is_told_by_stamps(shape) else _settled(reception, readable, before)
     receipt, early = Receipt(), set[Key]()
     for row in rows:
@@ -148,6 +150,25 @@ def _put(
             return
 
 
+def _put_colliding(
+    reception: Reception,
+    rows: Sequence[Incoming],
+    refused: dict[Key, Refusal],
+    work: Callable[[Sequence[Incoming]], None],
+) -> None:
+    """Rows may collide only with each other, if they have exchanged something. A body may not write all of a row."""
+    colliding = [row for row in rows if row.key in refused and refused[row.key].is_collision]
+    if not colliding or reception.shape.entity.receive.body is not None:
+        return
+
+    def are_here(some: Sequence[Incoming]) -> bool:
+        here = _here(reception.link, reception.shape, some)
+        return all(row.key in here and here[row.key].stamp == row.stamp for row in some)
+
+    for key in swapping.put_together(reception, colliding, work, are_here):
+        del refused[key]
+
+
 def _unless_refused(
     reception: Reception,
     rows: Sequence[Incoming],
@@ -163,7 +184,8 @@ def _unless_refused(
     except reception.refusals as error:
         if len(rows) == 1:
             why = str(error).strip().partition("\n")[0]
-            refused[rows[0].key] = Refusal(why, reception.is_about_others(error))
+            about = reception.is_about_others(error), reception.is_collision(error)
+            refused[rows[0].key] = Refusal(why, *about)
             return []
         half = len(rows) // 2
         first = _unless_refused(reception, rows[:half], refused, work)

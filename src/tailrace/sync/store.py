@@ -423,6 +423,7 @@ class SyncStore:
             self.node_id,
             database.refusals,
             database.is_about_others,
+            database.is_collision,
             table_id in self._declared.watched,
             Room(None if has_room else self._room),
             Horizon.of(link, shape, self._ahead_max_s),
