@@ -162,7 +162,9 @@ def _tracker_columns(shape: Shape) -> list[tuple[str, str]]:
 
 
 def _stamp(shape: Shape) -> list[str]:
-    return [f"door_st.{shape.own(name)}" for name in ("stTime", "stNode", "stDeleted")] + current(shape)[:1]
+    """What `ROW_STAMP` names, but for a version that is the time."""
+    told = [f"door_st.{shape.own(name)}" for name in ("stTime", "stNode", "stDeleted")]
+    return [*told, current(shape)[0]] if shape.is_hash else told
 
 
 def _pending_query(
@@ -247,6 +249,8 @@ def _rows(link: Link, shape: Shape, query: str, values: Sequence[object]) -> Row
     if not found:
         return RowBatch(shape.column_names, [])
     columns_to_wire(shape, found, shape.column_names)
+    if not shape.is_hash:
+        found = found.picked([*range(len(found.values)), len(shape.columns)])
     return RowBatch(shape.column_names, found)
 
 
