@@ -33,6 +33,9 @@ _DENSE: Final = 4
 """Of so many keys that there could be, one is told of."""
 _TRACKED: Final = (TRACKER_VERSION, TRACKER_VERSION_NODE, TRACKER_PROCESSED)
 _BY_SCAN: Final = "SELECT set_config('enable_nestloop', 'off', true)"
+_BY_SEARCH: Final = "SELECT set_config('enable_nestloop', 'on', true)"
+_IN_ORDER: Final = "SELECT set_config('enable_sort', $1, true), set_config('enable_bitmapscan', $1, true)"
+"""What a new node should get is in no statistics yet: PostgreSQL would read and sort all of it for each page."""
 
 
 def take_turn(link: Link, shape: Shape, *, alone: bool = False) -> None:
@@ -64,12 +67,10 @@ def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: 
         shape.shown(name, f"door_tr.{keys[name]}" if name in keys else f"{shape.table}.{quoted(name)}")
         for name in shape.column_names
     ]
-    query, values = _pending_query(shape, [*wanted, *_stamp(shape)], node, after, limit)
-    found = link.page(query, values, PAGE_LENGTH_MAX)
-    if not found:
-        return RowBatch(shape.column_names, [])
-    columns_to_wire(shape, found, shape.column_names)
-    return RowBatch(shape.column_names, found)
+    wanted += _stamp(shape)
+    if after is not None and (dense := _dense_rows(link, shape, wanted, node, after, limit)) is not None:
+        return dense
+    return _rows(link, shape, *_pending_query(shape, wanted, node, after, limit))
 
 
 def has_pending(link: Link, shape: Shape, node: int) -> bool:
@@ -185,12 +186,20 @@ def _tracker_columns(shape: Shape) -> list[tuple[str, str]]:
 
 
 def _stamp(shape: Shape) -> list[str]:
-    return [f"door_st.{shape.own(name)}" for name in ("stTime", "stNode", "stDeleted")] + current(shape)[:1]
+    """What `ROW_STAMP` names, but for a version that is the time."""
+    told = [f"door_st.{shape.own(name)}" for name in ("stTime", "stNode", "stDeleted")]
+    return [*told, current(shape)[0]] if shape.is_hash else told
 
 
 def _pending_query(
-    shape: Shape, wanted: Sequence[str], node: int, after: Key | None, limit: int
+    shape: Shape,
+    wanted: Sequence[str],
+    node: int,
+    after: Key | None,
+    limit: int,
+    between: tuple[int, int] | None = None,
 ) -> tuple[str, tuple[object, ...]]:
+    """What there is for a node behind a key; or, in PostgreSQL, with a key that is one of these or between them."""
     keys = [f"door_tr.{name}" for name in shape.tracker_key]
     where = [f"door_tr.{shape.own('trkrDestinationNode')} = {shape.mark(1)}", is_open(shape, "door_tr.")]
     where.append(f"({is_gone(shape)} OR {_table_columns(shape)[0]} IS NOT NULL)")
@@ -200,18 +209,30 @@ def _pending_query(
         where.append(f"({is_gone(shape)} OR ({for_node(shape.entity.audience.of(shape.dialect), node)}))")
     stamp_keys, from_there = [f"door_st.{name}" for name in shape.stamp_key], ""
     if after is not None:
-        marks = [shape.mark(number) for number in range(3, 3 + len(keys))]
-        if shape.dialect is Dialect.POSTGRES:  # whatever it is, it is read as a key or refused as a value
-            marks = [f"{place}::text::{kind}" for place, kind in zip(marks, shape.key_types, strict=True)]
+        marks = _key_marks(shape, 3)
+        if shape.dialect is Dialect.POSTGRES:
             # it follows, but PostgreSQL does not see it, and would read the stamps and the table from their beginning
             where.append(_is_after(stamp_keys, marks))
             from_there = f"AND {_is_after(_table_columns(shape), marks)}"
         where.append(_is_after(keys, marks))
         values += from_wire(shape, [tuple(after)], shape.key)[0]
+    if between is not None:
+        where += [f"{key} BETWEEN $3 AND $4" for key in (*keys, *stamp_keys)]
+        from_there = f"AND {_table_columns(shape)[0]} BETWEEN $3 AND $4"
+        values += between
     query = f"""SELECT {", ".join(wanted)} FROM {shape.tracker} AS door_tr
         JOIN {shape.stamp} AS door_st ON {equal(stamp_keys, keys)} {table_join(shape)} {from_there}
         WHERE {" AND ".join(where)} ORDER BY {", ".join(keys)} LIMIT {shape.mark(2)}"""
     return query, tuple(values)
+
+
+def _key_marks(shape: Shape, first: int) -> list[str]:
+    """Where a key is bound."""
+    marks = [shape.mark(number) for number in range(first, first + len(shape.key))]
+    if shape.dialect is Dialect.SQLITE:
+        return marks
+    # whatever it is, it is read as a key or refused as a value
+    return [f"{place}::text::{kind}" for place, kind in zip(marks, shape.key_types, strict=True)]
 
 
 def _is_after(keys: Sequence[str], marks: Sequence[str]) -> str:
@@ -236,6 +257,45 @@ def bound(shape: Shape, trackers: Sequence[Tracker]) -> list[tuple[object, ...]]
     return [(*key, each.version, each.node) for key, each in zip(keys, trackers, strict=True)]
 
 
+def _rows(link: Link, shape: Shape, query: str, values: Sequence[object]) -> RowBatch:
+    found = link.page(query, values, PAGE_LENGTH_MAX)
+    if not found:
+        return RowBatch(shape.column_names, [])
+    columns_to_wire(shape, found, shape.column_names)
+    if not shape.is_hash:
+        found = found.picked([*range(len(found.values)), len(shape.columns)])
+    return RowBatch(shape.column_names, found)
+
+
+def _dense_rows(link: Link, shape: Shape, wanted: Sequence[str], node: int, after: Key, limit: int) -> RowBatch | None:
+    """In PostgreSQL, the rows of a further page, if there cannot be many others between its first and its last key:
+    then stamps and table are read from the one to the other, and not searched row by row. None if it may be otherwise.
+    """
+    if shape.dialect is not Dialect.POSTGRES or not _has_whole_key(shape) or shape.entity.audience is not None:
+        return None
+    link.run(_IN_ORDER, ("off",))
+    first, last, count = link.rows(*_reach_query(shape, node, after, limit))[0]
+    if not count or not _are_close(first, last, count):
+        link.run(_IN_ORDER, ("on",))
+        return None
+    link.run(_BY_SCAN)
+    found = _rows(link, shape, *_pending_query(shape, wanted, node, None, limit, between=(first, last)))
+    if len(found) == count or found.is_cut:
+        return found
+    link.run(_IN_ORDER, ("on",))  # some cannot be told: there are others behind these
+    link.run(_BY_SEARCH)
+    return None
+
+
+def _reach_query(shape: Shape, node: int, after: Key, limit: int) -> tuple[str, tuple[object, ...]]:
+    """The first key of a page, its last one, and how many there are."""
+    key = shape.tracker_key[0]
+    page = f"""SELECT {key} AS k1 FROM {shape.tracker} WHERE {shape.own("trkrDestinationNode")} = $1
+        AND {_open(shape, "")} AND {_is_after([key], _key_marks(shape, 3))} ORDER BY {key} LIMIT $2"""
+    values = (node, limit, *from_wire(shape, [tuple(after)], shape.key)[0])
+    return f"SELECT min(k1), max(k1), count(*) FROM ({page}) AS door_p", values
+
+
 def _mark_sqlite(shape: Shape, node: int, listed: str) -> str:
     """A statement that marks the versions of a list."""
     keys = key_columns(shape, "door_a")
@@ -254,10 +314,17 @@ def _mark_sqlite(shape: Shape, node: int, listed: str) -> str:
 
 def _is_dense(shape: Shape, keys: Columns) -> bool:
     """Whether there cannot be many more rows between the first and the last key, so that these are read as a whole."""
-    if len(shape.key) > 1 or shape.is_hash or shape.key_types[0] not in _WHOLE or keys.types(0) != {int}:
+    if not _has_whole_key(shape) or shape.is_hash or keys.types(0) != {int}:
         return False
-    first, last = keys.values[0][0], keys.values[0][-1]
-    return bool(0 < last - first < _DENSE * len(keys))
+    return _are_close(keys.values[0][0], keys.values[0][-1], len(keys))
+
+
+def _has_whole_key(shape: Shape) -> bool:
+    return len(shape.key) == 1 and shape.key_types[0] in _WHOLE
+
+
+def _are_close(first: int, last: int, count: int) -> bool:
+    return 0 < last - first < _DENSE * count
 
 
 def _array(values: Sequence[object]) -> str:

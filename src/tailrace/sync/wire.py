@@ -98,7 +98,8 @@ class Wire:
         told["doorTime"] = times
         told["doorNode"] = nodes
         told["doorDeleted"] = map(bool, gone)
-        return [dict(zip(told, row, strict=True)) for row in zip(*told.values(), strict=False)]
+        rows = zip(*told.values(), strict=False)
+        return list(map(dict, map(zip, repeat(tuple(told)), rows)))
 
     # What has come.
 
