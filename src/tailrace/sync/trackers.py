@@ -291,7 +291,7 @@ def _reach_query(shape: Shape, node: int, after: Key, limit: int) -> tuple[str, 
     """The first key of a page, its last one, and how many there are."""
     key = shape.tracker_key[0]
     page = f"""SELECT {key} AS k1 FROM {shape.tracker} WHERE {shape.own("trkrDestinationNode")} = $1
-        AND {_open(shape, "")} AND {_is_after([key], _key_marks(shape, 3))} ORDER BY {key} LIMIT $2"""
+        AND {is_open(shape, "")} AND {_is_after([key], _key_marks(shape, 3))} ORDER BY {key} LIMIT $2"""
     values = (node, limit, *from_wire(shape, [tuple(after)], shape.key)[0])
     return f"SELECT min(k1), max(k1), count(*) FROM ({page}) AS door_p", values
 
