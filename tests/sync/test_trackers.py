@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tailrace.sync import trackers
-from tailrace.sync.database import Link
+from tailrace.sync.columns import Columns
+from tailrace.sync.database import Link, Page
 from tailrace.sync.store import CALLS_US
 from tests.sync import todo
 from tests.sync.conftest import Places
@@ -22,11 +23,11 @@ class Explaining:
         self._link = link
         self.plan: dict[str, Any] = {}
 
-    def page(self, query: str, values: Sequence[Any], _length_max: int) -> list[tuple[Any, ...]]:
+    def page(self, query: str, values: Sequence[Any], _length_max: int) -> Page:
         for way in ("enable_nestloop", "enable_hashjoin", "enable_sort"):  # so that it is the one for large tables
             self._link.run(f"SET LOCAL {way} = off")
         self.plan = self._link.value(f"EXPLAIN (ANALYZE, FORMAT JSON) {query}", values)[0]["Plan"]
-        return []
+        return Page(Columns(()), False)
 
 
 def test_a_page_reads_nothing_of_what_is_before_it_in_postgres(places: Places) -> None:

@@ -71,6 +71,12 @@ class Acks(Sequence[Ack]):
         refused = {place: why for place, (_, why) in enumerate(acks) if why is not None}
         return cls(list(zip(*keys, strict=True)), versions, nodes, refused)
 
+    @classmethod
+    def of_rows(cls, rows: RowBatch, key: Sequence[str], refused: Mapping[int, str] | None = None) -> Acks:
+        """For each row one, in their order."""
+        values = rows.by_column.values
+        return cls([values[rows.columns.index(name)] for name in key], values[-1], values[-3], refused)
+
     def without(self, places: Collection[int]) -> Acks:
         """All but some."""
         if not places:
@@ -100,14 +106,20 @@ class RowBatch:
     It is made of rows or of columns, and gives both.
     """
 
-    __slots__ = ("_by_column", "_rows", "columns", "unknown")
+    __slots__ = ("_by_column", "_rows", "columns", "unknown", "was_cut")
 
     def __init__(
-        self, columns: tuple[str, ...], rows: list[tuple[Any, ...]] | Columns, unknown: frozenset[str] = frozenset()
+        self,
+        columns: tuple[str, ...],
+        rows: list[tuple[Any, ...]] | Columns,
+        unknown: frozenset[str] = frozenset(),
+        *,
+        was_cut: bool = False,
     ) -> None:
-        """`unknown`: columns that the sender has and the receiver has not."""
+        """`unknown`: columns that the sender has and the receiver has not. `was_cut`: there may be more rows."""
         self.columns = columns
         self.unknown = unknown
+        self.was_cut = was_cut
         self._by_column = rows if isinstance(rows, Columns) else None
         self._rows = None if isinstance(rows, Columns) else rows
 
@@ -146,13 +158,20 @@ class RowBatch:
     def parted(self, place: int) -> tuple[RowBatch, RowBatch]:
         """The rows up to one of them, and the others."""
         first, second = self.rows[:place], self.rows[place:]
-        return RowBatch(self.columns, first, self.unknown), RowBatch(self.columns, second, self.unknown)
+        return (
+            RowBatch(self.columns, first, self.unknown, was_cut=self.was_cut or bool(second)),
+            RowBatch(self.columns, second, self.unknown, was_cut=self.was_cut),
+        )
+
+    def key_at(self, place: int, key: Sequence[str]) -> Key:
+        """The key of a row."""
+        return tuple(self.by_column.values[self.columns.index(name)][place] for name in key)
 
     @property
     def is_cut(self) -> bool:
-        """Whether there may be fewer rows than were asked for only because they are large. Texts are all that counts,
-        and their sum need not be exact: whoever asked in vain has lost nothing but a question."""
-        return self.by_column.text_length() > PAGE_LENGTH_MAX // 2
+        """Whether there may be fewer rows than were asked for only because they are large. Not every node says so; then
+        texts are all that counts: whoever asked in vain has lost nothing but a question."""
+        return self.was_cut or self.by_column.text_length() > PAGE_LENGTH_MAX // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +184,11 @@ class Receipt:
     """A newer version was here already."""
     left: list[Ack] = field(default_factory=list)
     """They cannot be taken, and there is no room in quarantine: their sender keeps them, and sends them again."""
+    aside: list[Ack] = field(default_factory=list)
+    """They are too large, so their sender has put them aside."""
 
     def extend(self, other: Receipt) -> None:
         self.refused.extend(other.refused)
         self.older.extend(other.older)
         self.left.extend(other.left)
+        self.aside.extend(other.aside)

@@ -11,9 +11,10 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+import orjson
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -29,8 +30,9 @@ from tailrace.sync.asking import LONGS, longs_as_text, page_of, parameters, wire
 from tailrace.sync.auth import Accept, Caller, Gate, read_caller
 from tailrace.sync.bodies import Body, Room, received
 from tailrace.sync.content import JSON, read_json
-from tailrace.sync.exchange import Receipt
+from tailrace.sync.exchange import Receipt, RowBatch
 from tailrace.sync.openapi import document
+from tailrace.sync.outgoing import next_page
 from tailrace.sync.push import Channels, Dispatcher, Processing
 from tailrace.sync.store import SyncStore
 from tailrace.sync.wire import Wire
@@ -214,11 +216,16 @@ class Service:
         after, limit = page_of(request, wire)
         self._channels.forget(caller.node, wire.shape.table_id)
 
+        def as_json(rows: RowBatch) -> bytes:
+            return orjson.dumps(wire.rows(rows, caller.node))
+
+        is_arrow = wants(request, arrowform.MEDIA_TYPE)
+        form = arrowform.as_arrow if is_arrow else as_json
+
         def ask() -> Answer:
-            found = self._store.pending_rows(wire.shape.table_id, caller.node, after, limit)
-            if wants(request, arrowform.MEDIA_TYPE):
-                return Answer.of(request, arrowform.as_arrow(found), arrowform.MEDIA_TYPE)
-            return Answer.json(request, wire.rows(found, caller.node))
+            found, content = next_page(self._store, wire.shape.table_id, caller.node, after, limit, form)
+            made = Answer.of(request, content, arrowform.MEDIA_TYPE if is_arrow else JSON)
+            return replace(made, has_more=found.was_cut)
 
         return (await self._do(ask)).response()
 

@@ -12,6 +12,7 @@ from typing import Any
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
 from tailrace.sync import changes, growth, install, nodes, quarantine, receiving, room, trackers, waiting
+from tailrace.sync.aside import put_aside
 from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.exchange import Ack, Acks, Key, Receipt, RowBatch, Tracker
@@ -282,6 +283,11 @@ class SyncStore:
             trackers.mark(link, shape, node, quarantine.keep_rejected(link, shape, node, told, Room(self._room)))
 
         self.database.write(note, must_last=bool(told.refused))  # it may be undone: then the row is offered again
+
+    def put_aside(self, table_id: int, node: int, rows: RowBatch, why: str) -> bool:
+        """Rows are too large for a node; whether there was room for them in quarantine."""
+        shape = self.shape(table_id)
+        return self.database.write(lambda link: put_aside(link, shape, node, rows, why, Room(self._room)))
 
     def receive(self, table_id: int, sender: int, batch: RowBatch) -> Receipt:
         """Take rows of a node."""

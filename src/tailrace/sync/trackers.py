@@ -40,7 +40,7 @@ def pending(link: Link, shape: Shape, node: int, after: Key | None, limit: int) 
     """Versions that a node should get, in the order of their keys."""
     wanted = [*(shape.shown(name, column) for name, column in _tracker_columns(shape)), *current(shape)]
     query, values = _pending_query(shape, wanted, node, after, limit)
-    found = link.page(query, values, PAGE_LENGTH_MAX)
+    found, _ = link.page(query, values, PAGE_LENGTH_MAX)
     if not found:
         return []
     columns_to_wire(shape, found, shape.key)
@@ -56,11 +56,11 @@ def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: 
         for name in shape.column_names
     ]
     query, values = _pending_query(shape, [*wanted, *_stamp(shape)], node, after, limit)
-    found = link.page(query, values, PAGE_LENGTH_MAX)
+    found, is_cut = link.page(query, values, PAGE_LENGTH_MAX)
     if not found:
         return RowBatch(shape.column_names, [])
     columns_to_wire(shape, found, shape.column_names)
-    return RowBatch(shape.column_names, found)
+    return RowBatch(shape.column_names, found, was_cut=is_cut)
 
 
 def has_pending(link: Link, shape: Shape, node: int) -> bool:
