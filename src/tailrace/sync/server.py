@@ -29,7 +29,7 @@ from tailrace.sync.answers import STATUS, Answer, error_object, failure, nothing
 from tailrace.sync.asking import LONGS, longs_as_text, page_of, parameters, wire_of
 from tailrace.sync.auth import Accept, Caller, Gate, read_caller
 from tailrace.sync.bodies import Body, Room, received
-from tailrace.sync.content import JSON, read_json
+from tailrace.sync.content import JSON, MORE, read_json
 from tailrace.sync.exchange import Receipt, RowBatch
 from tailrace.sync.openapi import document
 from tailrace.sync.outgoing import next_page
@@ -74,7 +74,11 @@ def app(store: SyncStore, options: ServerOptions | None = None) -> Starlette:
         route.methods = route.methods and route.methods - {"HEAD"}  # what answers for ever would do so for nobody
     allowed = ["door-node", "door-enrol", LONGS, "content-type", "content-encoding"]
     cors = Middleware(
-        CORSMiddleware, allow_origins=options.origins, allow_methods=["GET", "PUT", "POST"], allow_headers=allowed
+        CORSMiddleware,
+        allow_origins=options.origins,
+        allow_methods=["GET", "PUT", "POST"],
+        allow_headers=allowed,
+        expose_headers=[MORE],
     )
     made = Starlette(
         routes=routes,
