@@ -83,7 +83,7 @@ def _as_told(batch: RowBatch, receiver: SyncStore, table_id: int) -> RowBatch:
     stamps = range(len(batch.columns), len(batch.columns) + len(ROW_STAMP))
     rows = [tuple(row[place] for place in (*places, *stamps)) for row in batch.rows]
     columns = tuple(batch.columns[place] for place in places)
-    told = RowBatch(columns, rows, frozenset(batch.columns) - set(columns))
+    told = RowBatch(columns, rows, frozenset(batch.columns) - set(columns), was_cut=batch.was_cut)
     told.count = batch.count
     return told
 

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tailrace.errors import TailraceError
-from tailrace.sync.content import JSON, pack
+from tailrace.limits import SYNC_PACKED_BYTES_MAX
+from tailrace.sync.content import JSON, MORE, pack
 from tailrace.sync.counts import header
 
 STATUS: Final[Mapping[str, int]] = {
@@ -47,11 +48,15 @@ class Answer:
     status: int = 200
     count: int | None = None
     """How often this node has exchanged something with the caller."""
+    has_more: bool = False
+    """Whether rows were left only because they would have been too large together."""
 
     @classmethod
     def of(cls, request: Request, content: bytes, media_type: str = JSON, status: int = 200) -> Answer:
         packed = pack(content) if takes_gzip(request) else None
-        return cls(content if packed is None else packed, media_type, packed is not None, status)
+        if packed is None or len(packed) > SYNC_PACKED_BYTES_MAX:  # who unpacks reads no more
+            return cls(content, media_type, False, status)
+        return cls(packed, media_type, True, status)
 
     @classmethod
     def json(cls, request: Request, value: Any, status: int = 200) -> Answer:
@@ -59,7 +64,9 @@ class Answer:
 
     def response(self) -> Response:
         packed = {"Content-Encoding": "gzip"} if self.is_packed else {}
-        return Response(self.content, self.status, {**_HEADERS, **packed, **header(self.count)}, self.media_type)
+        more = {MORE: "true"} if self.has_more else {}
+        headers = {**_HEADERS, **packed, **more, **header(self.count)}
+        return Response(self.content, self.status, headers, self.media_type)
 
 
 def nothing() -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 Types = frozenset[type]
@@ -44,12 +45,13 @@ class Columns:
         chosen = list(places)
         return Columns([self.values[place] for place in chosen], [self._types[place] for place in chosen])
 
-    def with_more(self, more: Columns) -> Columns:
-        """These rows, and others behind them."""
-        if not self.values:
-            return more
-        values = [[*one, *other] for one, other in zip(self.values, more.values, strict=True)]
-        return Columns(values, [self.types(place) | more.types(place) for place in range(len(values))])
+    @classmethod
+    def joined(cls, parts: Sequence[Columns]) -> Columns:
+        """The rows of all parts, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        values = [list(chain.from_iterable(each)) for each in zip(*(part.values for part in parts), strict=True)]
+        return cls(values, [frozenset[type]().union(*(p.types(place) for p in parts)) for place in range(len(values))])
 
     def rows(self) -> list[Row]:
         return list(zip(*self.values, strict=True))

@@ -16,6 +16,8 @@ from tailrace.sync.halfcharacters import read_half_characters
 from tailrace.sync.wire import malformed
 
 JSON: Final = "application/json"
+MORE: Final = "door-more"
+"""The header that says `true` when rows were left only because they would have been too large together."""
 _GZIP_WINDOW: Final = 31
 """What zlib calls gzip."""
 _PACK_BYTES_MIN: Final = 1024
@@ -84,8 +86,10 @@ def more_than(bytes_max: int) -> TailraceError:
     return _too_large(f"the body has more than {bytes_max // MIB} MB")
 
 
-def too_large_to_send(size: int) -> TailraceError:
-    return _too_large(f"it takes {size:,} bytes as it is sent, and {SYNC_BODY_BYTES_MAX:,} are taken at a time")
+def check_sendable(size: int) -> None:
+    """What is larger than others read is not sent."""
+    if size > SYNC_BODY_BYTES_MAX:
+        raise _too_large(f"it takes {size:,} bytes or more as it is sent, and {SYNC_BODY_BYTES_MAX:,} are read")
 
 
 def _decoded(content: bytes) -> Any:

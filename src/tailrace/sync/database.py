@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
@@ -27,7 +27,10 @@ IS_TEXT: Final = "tailrace_is_text"
 _NO_TEXT: Final = "Could not decode to UTF-8"
 """How the driver's error begins when a text is none."""
 _TRIES: Final = 8
-_FIRST_ROWS: Final = 32
+_FIRST_ROWS: Final = 8
+_FETCHED_ROWS_MAX: Final = 128
+"""How long rows are is seen when they are here, so not too many come at a time."""
+_GROWTH: Final = 4
 _IDLE_MAX: Final = 16
 _MET_OTHERS: Final = ("40001", "40P01")
 """PostgreSQL's states of a transaction that failed only because of others at the same time."""
@@ -48,6 +51,14 @@ class Unfit(Exception):
     """A value that a column would change without a word. The database would take it, and sync does not want it to."""
 
 
+class Page(NamedTuple):
+    """The first rows of a query."""
+
+    rows: Columns
+    is_cut: bool
+    """Whether there may be more, which would have been too long together with these."""
+
+
 class Link(ABC):
     """One connection, inside a transaction."""
 
@@ -60,7 +71,7 @@ class Link(ABC):
         """All rows of a query."""
 
     @abstractmethod
-    def page(self, query: str, values: Sequence[Any], length_max: int) -> Columns:
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> Page:
         """The first rows of a query; all, or as many as have texts of a certain length together, and at least one."""
 
     @abstractmethod
@@ -145,7 +156,7 @@ class _SqliteLink(Link):
     def rows(self, statement: str, values: Values = ()) -> list[tuple[Any, ...]]:
         return self._exactly(lambda: self.connection.execute(statement, values).fetchall())
 
-    def page(self, query: str, values: Sequence[Any], length_max: int) -> Columns:
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> Page:
         return self._exactly(lambda: _cut(self.connection.execute(query, values).fetchmany, length_max))
 
     def run_many(self, statement: str, values: Iterable[Values]) -> None:
@@ -251,7 +262,7 @@ class _PostgresLink(Link):
         found: list[tuple[Any, ...]] = self.connection.execute(statement, values or None).fetchall()
         return found
 
-    def page(self, query: str, values: Sequence[Any], length_max: int) -> Columns:
+    def page(self, query: str, values: Sequence[Any], length_max: int) -> Page:
         self.run(f"DECLARE tailrace_page NO SCROLL CURSOR FOR {query}", values)
         rows = _cut(lambda count: self.rows(f"FETCH {count:d} FROM tailrace_page"), length_max)
         self.run("CLOSE tailrace_page")
@@ -355,18 +366,33 @@ def _not_a_value(why: str) -> TailraceError:
     return TailraceError("sync.malformed", what, hint="send values of the columns' own types")
 
 
-def _cut(fetch: Callable[[int], list[tuple[Any, ...]]], length_max: int) -> Columns:
+def _cut(fetch: Callable[[int], list[tuple[Any, ...]]], length_max: int) -> Page:
     """Rows until they are too long together. How many are fetched at a time follows from how long they were."""
-    columns = Columns(())
-    length, count = 0, _FIRST_ROWS
-    while length < length_max and (found := fetch(count)):
+    parts: list[Columns] = []
+    left, count = length_max, _FIRST_ROWS
+    while found := fetch(count):
         more = Columns.of_rows(found)
-        columns = columns.with_more(more)
-        length += more.text_length()
+        left -= more.text_length()
+        if left < 0:
+            fitting = _fitting(found, left + more.text_length())
+            if fitting or not parts:
+                parts.append(Columns.of_rows(found[: max(1, fitting)]))
+            return Page(Columns.joined(parts), True)
+        parts.append(more)
         if len(found) < count:
             break
-        count = max(1, (length_max - length) * len(columns) // (length + 1))
-    return columns
+        count = min(_GROWTH * count, _FETCHED_ROWS_MAX)
+    return Page(Columns.joined(parts) if parts else Columns(()), False)
+
+
+def _fitting(rows: list[tuple[Any, ...]], length_max: int) -> int:
+    """How many of the first rows are not too long together."""
+    length = 0
+    for place, row in enumerate(rows):
+        length += Columns.of_rows([row]).text_length()
+        if length > length_max:
+            return place
+    return len(rows)
 
 
 class _Idle(Generic[Connection]):

@@ -83,6 +83,12 @@ class Acks(Sequence[Ack]):
         refused = {place: why for place, (_, why) in enumerate(acks) if why is not None}
         return cls(list(zip(*keys, strict=True)), versions, nodes, refused)
 
+    @classmethod
+    def of_rows(cls, rows: RowBatch, key: Sequence[str], refused: Mapping[int, str] | None = None) -> Acks:
+        """For each row one, in their order."""
+        values = rows.by_column.values
+        return cls([values[rows.columns.index(name)] for name in key], values[-1], values[-3], refused)
+
     def without(self, places: Collection[int]) -> Acks:
         """All but some."""
         if not places:
@@ -112,16 +118,22 @@ class RowBatch:
     It is made of rows or of columns, and gives both.
     """
 
-    __slots__ = ("_by_column", "_rows", "columns", "count", "unknown")
+    __slots__ = ("_by_column", "_rows", "columns", "count", "unknown", "was_cut")
 
     def __init__(
-        self, columns: tuple[str, ...], rows: list[tuple[Any, ...]] | Columns, unknown: frozenset[str] = frozenset()
+        self,
+        columns: tuple[str, ...],
+        rows: list[tuple[Any, ...]] | Columns,
+        unknown: frozenset[str] = frozenset(),
+        *,
+        was_cut: bool = False,
     ) -> None:
-        """`unknown`: columns that the sender has and the receiver has not."""
+        """`unknown`: columns that the sender has and the receiver has not. `was_cut`: there may be more rows."""
         self.columns = columns
         self.count: int | None = None
         """How often the sender has exchanged something with the receiver; None if it does not say."""
         self.unknown = unknown
+        self.was_cut = was_cut
         self._by_column = rows if isinstance(rows, Columns) else None
         self._rows = None if isinstance(rows, Columns) else rows
 
@@ -160,16 +172,23 @@ class RowBatch:
     def parted(self, place: int) -> tuple[RowBatch, RowBatch]:
         """The rows up to one of them, and the others."""
         first, second = self.rows[:place], self.rows[place:]
-        parts = RowBatch(self.columns, first, self.unknown), RowBatch(self.columns, second, self.unknown)
+        parts = (
+            RowBatch(self.columns, first, self.unknown, was_cut=self.was_cut or bool(second)),
+            RowBatch(self.columns, second, self.unknown, was_cut=self.was_cut),
+        )
         for part in parts:
             part.count = self.count
         return parts
 
+    def key_at(self, place: int, key: Sequence[str]) -> Key:
+        """The key of a row."""
+        return tuple(self.by_column.values[self.columns.index(name)][place] for name in key)
+
     @property
     def is_cut(self) -> bool:
-        """Whether there may be fewer rows than were asked for only because they are large. Texts are all that counts,
-        and their sum need not be exact: whoever asked in vain has lost nothing but a question."""
-        return self.by_column.text_length() > PAGE_LENGTH_MAX // 2
+        """Whether there may be fewer rows than were asked for only because they are large. Not every node says so; then
+        texts are all that counts: whoever asked in vain has lost nothing but a question."""
+        return self.was_cut or self.by_column.text_length() > PAGE_LENGTH_MAX // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +201,8 @@ class Receipt:
     """A newer version was here already."""
     left: list[Ack] = field(default_factory=list)
     """They can be neither taken nor kept, mostly for want of room: their sender keeps them, and sends them again."""
+    aside: list[Ack] = field(default_factory=list)
+    """They are too large, so their sender has put them aside."""
     count: int | None = field(default=None, compare=False)
     """How often who has taken them has exchanged something with their sender; None if it does not say."""
 
@@ -189,3 +210,4 @@ class Receipt:
         self.refused.extend(other.refused)
         self.older.extend(other.older)
         self.left.extend(other.left)
+        self.aside.extend(other.aside)

@@ -26,7 +26,7 @@ from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_PACKED_BYTES_MAX, SYNC_REF
 from tailrace.masking import keep_secret
 from tailrace.relay.address import is_loopback_host
 from tailrace.sync.address import PeerAddress
-from tailrace.sync.content import JSON, more_than, pack, read_value, too_large_to_send, unpack
+from tailrace.sync.content import JSON, MORE, check_sendable, more_than, pack, read_value, unpack
 from tailrace.sync.counts import HEADER, read_count
 
 _CONNECT_S: Final = 10.0
@@ -49,6 +49,8 @@ class Answer:
     kind: str
     """Its media type."""
     body: bytes
+    has_more: bool = False
+    """Whether there would be more, which was too large for one answer."""
     count: int | None = None
     """How often it has exchanged something with this one, if it says so."""
 
@@ -120,8 +122,7 @@ class HttpLink:
         sent = {**self._headers, "accept": accept, **(headers or {})}
         if body is not None:
             sent["content-type"] = kind
-            if len(body) > SYNC_BODY_BYTES_MAX:
-                raise too_large_to_send(len(body))
+            check_sendable(len(body))
             packed = pack(body) if self._packs else None
             if packed is not None and len(packed) <= SYNC_PACKED_BYTES_MAX:
                 sent["content-encoding"] = "gzip"
@@ -134,10 +135,10 @@ class HttpLink:
             ) as response,
         ):
             if not response.is_success and response.status_code not in also:
-                raise self._refusal(response)
+                raise self._refusal(response, len(body or b""))
             with self.reading():
-                content = self._content(response, bytes_max)
-            return Answer(_media_type(response), content, read_count(response.headers.get(HEADER)))
+                content, has_more = self._content(response, bytes_max), response.headers.get(MORE) == "true"
+            return Answer(_media_type(response), content, has_more, read_count(response.headers.get(HEADER)))
 
     @contextmanager
     def listening(self, path: str) -> Iterator[httpx.Response]:
@@ -210,7 +211,7 @@ class HttpLink:
             raise self.bad_answer(f"answered with the encoding {coding[:100]!r}, which was not asked for")
         return coding
 
-    def _refusal(self, response: httpx.Response) -> TailraceError:
+    def _refusal(self, response: httpx.Response, sent_bytes: int = 0) -> TailraceError:
         """What the other node says is wrong, if it says so in a few words."""
         name, status = self.address.name, response.status_code
         try:
@@ -218,8 +219,9 @@ class HttpLink:
                 told = _told_error(_media_type(response), self._content(response, SYNC_REFUSAL_BYTES_MAX))
         except BadAnswer:
             told = None
-        if told is None and status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # a proxy before it may have its own limit
-            return TailraceError("sync.too_large", f"{name} answered {status}", hint="send fewer rows at a time")
+        if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:  # a proxy before it may have its own limit
+            what = f"{name} answered {status} to {sent_bytes:,} bytes{'' if told is None else f': {told[1]}'}"
+            return TailraceError("sync.too_large", what, hint="send fewer rows at a time")
         if told is None:
             return self.bad_answer(f"answered {status}")
         code, what, hint = told

@@ -15,8 +15,9 @@ from tailrace.sync import ackform, arrowform
 from tailrace.sync.content import JSON, read_json, read_value
 from tailrace.sync.counts import COUNT_MAX, Counts, header
 from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
-from tailrace.sync.httplink import Answer, HttpLink
+from tailrace.sync.httplink import Answer, AnswerTooLarge, HttpLink
 from tailrace.sync.install import KEY_NODE_MAX
+from tailrace.sync.outgoing import formed
 from tailrace.sync.shape import Shape
 from tailrace.sync.wire import Wire
 
@@ -102,16 +103,25 @@ class HttpPeer:
     def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
         accept = f"{arrowform.MEDIA_TYPE}, {JSON};q=0.5" if self._has_arrow else JSON
         path = "/replication/pendingReplication"
-        answer = self.link.ask("GET", path, parameters=_page(table_id, after, limit), accept=accept)
-        with self.link.reading():
-            found = self._rows(self._wire(table_id), answer)
-        found.count = answer.count
+        try:
+            answer = self.link.ask("GET", path, parameters=_page(table_id, after, limit), accept=accept)
+            with self.link.reading():
+                found = self._rows(self._wire(table_id), answer)
+        except AnswerTooLarge:
+            if limit == 1:
+                raise
+            found = self.pending_rows(table_id, after, limit // 2)
+            found.was_cut = True
+            return found
+        found.was_cut, found.count = answer.has_more, answer.count
         return found
 
     def receive(self, table_id: int, batch: RowBatch) -> Receipt:
         wire = self._wire(table_id)
         kind = arrowform.MEDIA_TYPE if self._has_arrow else JSON
-        body = arrowform.as_arrow(batch) if self._has_arrow else orjson.dumps(wire.rows(batch, self.node_id))
+        body = formed(
+            batch, arrowform.as_arrow if self._has_arrow else lambda rows: orjson.dumps(wire.rows(rows, self.node_id))
+        )
         path = "/replication/receive"
         also = (HTTPStatus.INSUFFICIENT_STORAGE,)  # a receipt comes with it, which says for what
         answer = self.link.ask(

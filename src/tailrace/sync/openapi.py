@@ -9,7 +9,7 @@ import orjson
 
 from tailrace.limits import SYNC_ROWS_MAX
 from tailrace.sync.arrowform import MEDIA_TYPE
-from tailrace.sync.content import JSON
+from tailrace.sync.content import JSON, MORE
 from tailrace.sync.entity import TABLE_ID_MAX
 
 Part = dict[str, Any]
@@ -209,6 +209,8 @@ def _paths() -> Part:
         {JSON: _list("Row")[JSON], MEDIA_TYPE: {"schema": {"type": "string", "contentMediaType": MEDIA_TYPE}}},
         [_TABLE, *_PAGE, _LONGS],
     )
+    more = "true: rows were left only because they would have been too large together; ask for those after the last one"
+    rows["responses"]["200"]["headers"] = {MORE: {"description": more, "schema": {"type": "string"}}}
     found = {
         "node": {"get": _operation("Who is there", _one("Node"), [_LONGS])},
         "pending": {"get": _operation("The tables of which there is something for the caller", _one("Pending"), [])},

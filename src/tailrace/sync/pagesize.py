@@ -22,6 +22,11 @@ class PageSize:
         self._most = min(shape.entity.batch_rows, _VALUES_MAX // len(shape.columns))
         self.rows = min(FIRST_ROWS, self._most)
 
+    def was_too_large(self, rows: int) -> None:
+        """So many were refused together: that many are not tried again."""
+        self._most = max(1, min(self._most, rows // 2))
+        self.rows = min(self.rows, self._most)
+
     def took(self, seconds: float) -> None:
         """A page was asked for and taken."""
         if seconds < _QUICK_S:

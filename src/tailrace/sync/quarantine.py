@@ -18,7 +18,7 @@ import orjson
 from tailrace.sync import names
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
-from tailrace.sync.exchange import Acks, Key
+from tailrace.sync.exchange import Acks, Key, Tracker
 from tailrace.sync.incoming import Here, Incoming, Reception
 from tailrace.sync.names import Dialect, equal, mark, quoted
 from tailrace.sync.room import Room
@@ -125,6 +125,13 @@ def keep_untold(link: Link, shape: Shape, node: int, key: Key, why: str, version
     kept of it is its key, for which there is room."""
     lost = Lost(key, node, version, dict(zip(shape.key, key, strict=True)))
     _insert(link, shape, _entry(shape, Why.REJECTED, lost, why, node))
+
+
+def keep_unsent(link: Link, shape: Shape, node: int, row: Tracker, why: str, room: Room) -> bool:
+    """The same for one that is too large for a node; whether there was room. Others decide what is too large, too."""
+    told = dict(zip(shape.key, row.key, strict=True))
+    entry = _entry(shape, Why.REJECTED, Lost(row.key, node, str(row.version), told), why, node)
+    return _keep(link, shape, entry, room)
 
 
 def without_room(reception: Reception, edits: Sequence[Lost]) -> set[Key]:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from tailrace.ahead import one_ahead
+from tailrace.errors import TailraceError
 from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
 from tailrace.sync.pagesize import PageSize
 from tailrace.sync.shape import Shape
@@ -55,7 +56,7 @@ class Progress:
     fetched: int = 0
     sent: int = 0
     refused: int = 0
-    """Rows that we refused, or that were refused there."""
+    """Rows that we refused, that were refused there, or that are too large to be sent."""
     older: int = 0
     """Rows for which the receiver had a newer version."""
     left: int = 0
@@ -64,6 +65,7 @@ class Progress:
     """What is left, and why; for people."""
 
 
+Told = TypeVar("Told")
 _PASSES_MAX: Final = 10
 """Who changes lower batches all the time does not make a round last for ever."""
 
@@ -73,25 +75,29 @@ Report = Callable[[str, Progress], None]
 
 def sync_round(store: SyncStore, peer: Peer, report: Report = lambda _table, _progress: None) -> Progress:
     """Exchange everything once."""
-    progress, is_whole = Progress(), False
+    progress, is_whole, aside = Progress(), False, dict[str, str]()
     for _ in range(_PASSES_MAX):
-        progress, is_whole = _pass(store, peer, report, progress)
+        progress, is_whole = _pass(store, peer, report, progress, aside)
         if is_whole:
             break
+    progress = replace(progress, warnings=(*progress.warnings, *aside.values()))
     if progress.fetched:  # rows may have come before those to which they refer
         store.process_changes()
     return progress
 
 
-def _pass(store: SyncStore, peer: Peer, report: Report, progress: Progress) -> tuple[Progress, bool]:
-    """Exchange what there is, up to a table that has to stand back; whether there was none."""
+def _pass(
+    store: SyncStore, peer: Peer, report: Report, progress: Progress, aside: dict[str, str]
+) -> tuple[Progress, bool]:
+    """Exchange what there is, up to a table that has to stand back; whether there was none. By table, `aside` hears of
+    rows that are too large."""
     store.process_changes()
     theirs, empty_there = peer.pending_tables()
     ours = store.pending_tables(peer.node_id)
     common = [shape for shape in store.by_batch() if peer.tables is None or shape.table_id in peer.tables]
     failing = [error.what for error in store.failing.errors()]
     progress = replace(progress, warnings=(*failing, *_left_out(store, peer, theirs, ours)))
-    left = _Left()
+    left = _Left(aside)
     waiting = [shape for shape in common if shape.table_id in theirs or shape.table_id in ours]
     for shape in waiting:  # in the order of their batches: no other one begins before they are done
         lower = {each.table_id for each in common if each.entity.batch < shape.entity.batch}
@@ -125,8 +131,9 @@ def _left_out(store: SyncStore, peer: Peer, theirs: Sequence[int], ours: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Tables of which rows were left; nobody waits until they are taken."""
+    """Tables of which rows were left, and nobody waits until they are taken; or put aside."""
 
+    aside: dict[str, str]
     there: set[int] = field(default_factory=set)
     here: set[int] = field(default_factory=set)
 
@@ -164,7 +171,7 @@ class _Exchange:
             for trackers in self._pages(lambda after, limit: peer.pending_trackers(table, after, limit)):
                 known = store.already_received(table, peer.node_id, trackers)
                 if known.trackers:
-                    peer.mark_processed(table, [Ack(each) for each in known.trackers], known.count)
+                    self._confirm([Ack(each) for each in known.trackers], known.count)
         pages = self._row_pages(
             lambda after, limit: self._in_turn(
                 peer.pending_rows(table, after, limit), lambda: {*peer.pending_tables()[0]} - self._left.there
@@ -173,16 +180,16 @@ class _Exchange:
         taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
         with closing(taken):
             for batch, receipt in taken:
-                peer.mark_processed(table, _acks(self._shape, batch, receipt), receipt.count)
+                self._confirm(_acks(self._shape, batch, receipt), receipt.count)
                 progress = self._told(_counted(progress, receipt, fetched=len(batch)), receipt, self._left.there)
         return progress
 
     def send(self, progress: Progress, *, is_empty: bool) -> Progress:
         """What this node has for the other one."""
-        store, peer, table, node = self._store, self._peer, self._table, self._peer.node_id
+        store, table, node = self._store, self._table, self._peer.node_id
         if not is_empty:
             for trackers in self._pages(lambda after, limit: store.pending_trackers(table, node, after, limit)):
-                known = peer.already_received(table, trackers)
+                known = self._known(trackers)
                 if known.trackers:
                     store.mark_processed(table, node, [Ack(each) for each in known.trackers], known.count)
         pages = self._row_pages(
@@ -191,12 +198,44 @@ class _Exchange:
                 lambda: {*store.pending_tables(node)} - self._left.here,
             )
         )
-        taken = self._taken(pages, lambda batch: peer.receive(table, batch))
+        taken = self._taken(pages, self._sent)
         with closing(taken):
             for batch, receipt in taken:
                 store.mark_processed(table, node, _acks(self._shape, batch, receipt), receipt.count)
                 progress = self._told(_counted(progress, receipt, sent=len(batch)), receipt, self._left.here)
         return progress
+
+    def _confirm(self, acks: Sequence[Ack], count: int | None) -> None:
+        _in_parts(lambda part: self._peer.mark_processed(self._table, part, count), acks)
+
+    def _known(self, trackers: Sequence[Tracker]) -> Known:
+        """Those that the other node has."""
+        told: list[Known] = []
+        _in_parts(lambda asked: told.append(self._peer.already_received(self._table, asked)), trackers)
+        return Known(list(chain.from_iterable(each.trackers for each in told)), told[-1].count)
+
+    def _sent(self, batch: RowBatch, *, is_page: bool = True) -> Receipt:
+        """Send rows; fewer at a time if they are too large for the other node, or for something on the way to it."""
+        try:
+            return self._peer.receive(self._table, batch)
+        except TailraceError as error:
+            if error.code != "sync.too_large":
+                raise
+            if len(batch) == 1:
+                return self._put_aside(batch, error.what)
+        receipt = Receipt()
+        for part in batch.parted(len(batch) // 2):
+            receipt.extend(self._sent(part, is_page=False))
+        if is_page:  # its parts do not count: one large row would make all pages small
+            self._size.was_too_large(len(batch))
+        return receipt
+
+    def _put_aside(self, row: RowBatch, why: str) -> Receipt:
+        """It is too large even alone."""
+        tracker = Acks.of_rows(row, self._shape.key)[0].tracker
+        if self._store.put_aside(self._table, self._peer.node_id, row, why):
+            return Receipt(aside=[Ack(tracker, why)])
+        return Receipt(left=[Ack(tracker, f"{why}, and there is no room for it in quarantine here")])
 
     def _in_turn(self, batch: RowBatch, pending: Callable[[], set[int]]) -> RowBatch:
         """Rows, unless a lower batch has something. That is asked after they were read: what they may depend on was
@@ -225,7 +264,11 @@ class _Exchange:
                 return
             is_last = len(batch) < limit and not batch.is_cut
             yield _Page(batch, is_last, time.perf_counter() - began_s)
-            after = tuple(batch.by_column.values[batch.columns.index(name)][-1] for name in self._shape.key)
+            last = batch.key_at(-1, self._shape.key)
+            if last == after:
+                what = f"node {self._peer.node_id} sends the same rows of table {self._shape.entity.table} again"
+                raise TailraceError("sync.bad_answer", what, hint="look whether a node of sync listens there")
+            after = last
 
     def _taken(
         self, pages: Iterator[_Page], take: Callable[[RowBatch], Receipt]
@@ -256,30 +299,45 @@ class _Exchange:
             if self._table not in left:
                 progress = replace(progress, warnings=(*progress.warnings, told))
             left.add(self._table)
+        if receipt.aside:
+            table, why = self._shape.entity.table, receipt.aside[0].refused
+            told = f"rows of table {table} are too large to be sent, and in quarantine until they are changed: {why}"
+            self._left.aside.setdefault(table, told)
         self._report(self._shape.entity.table, progress)
         return progress
 
 
 def _acks(shape: Shape, batch: RowBatch, receipt: Receipt) -> Acks:
     """For each row of a batch that was not left, what its sender is told."""
-    values = batch.by_column.values
-    keys = [values[batch.columns.index(name)] for name in shape.key]
+    acks = Acks.of_rows(batch, shape.key)
     if not receipt.refused and not receipt.left:
-        return Acks(keys, values[-1], values[-3])
+        return acks
     why = {ack.tracker.key: ack.refused for ack in receipt.refused}
     left = {ack.tracker.key for ack in receipt.left}
-    places = {place: key for place, key in enumerate(zip(*keys, strict=True)) if key in why or key in left}
+    places = {place: key for place, key in enumerate(zip(*acks.keys, strict=True)) if key in why or key in left}
     refused = {place: told for place, key in places.items() if (told := why.get(key)) is not None}
-    return Acks(keys, values[-1], values[-3], refused).without({place for place in places if places[place] in left})
+    return Acks.of_rows(batch, shape.key, refused).without({place for place in places if places[place] in left})
+
+
+def _in_parts(tell: Callable[[Sequence[Told]], None], told: Sequence[Told]) -> None:
+    """Tell all at once, or in parts if that is too large for the other node, or for something on the way to it."""
+    try:
+        tell(told)
+    except TailraceError as error:
+        if error.code != "sync.too_large" or len(told) <= 1:
+            raise
+        half = len(told) // 2
+        for part in (told[:half], told[half:]):
+            _in_parts(tell, part)
 
 
 def _counted(progress: Progress, receipt: Receipt, *, fetched: int = 0, sent: int = 0) -> Progress:
-    left = len(receipt.left)
+    left, aside = len(receipt.left), len(receipt.aside)
     return replace(
         progress,
         fetched=progress.fetched + (fetched and fetched - left),
-        sent=progress.sent + (sent and sent - left),
-        refused=progress.refused + len(receipt.refused),
+        sent=progress.sent + (sent and sent - left - aside),
+        refused=progress.refused + len(receipt.refused) + aside,
         older=progress.older + len(receipt.older),
         left=progress.left + left,
     )

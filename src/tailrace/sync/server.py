@@ -14,6 +14,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+import orjson
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -28,11 +29,12 @@ from tailrace.sync.answers import STATUS, Answer, error_object, failure, nothing
 from tailrace.sync.asking import LONGS, count_of, longs_as_text, page_of, parameters, wire_of
 from tailrace.sync.auth import Accept, Caller, Gate, read_caller
 from tailrace.sync.bodies import Body, Room, received
-from tailrace.sync.content import JSON, read_json
+from tailrace.sync.content import JSON, MORE, read_json
 from tailrace.sync.counts import HEADER, Counts
 from tailrace.sync.entity import Authors
-from tailrace.sync.exchange import Receipt
+from tailrace.sync.exchange import Receipt, RowBatch
 from tailrace.sync.openapi import document
+from tailrace.sync.outgoing import next_page
 from tailrace.sync.push import Channels, Dispatcher, Processing
 from tailrace.sync.store import SyncStore
 from tailrace.sync.wire import Wire
@@ -76,7 +78,11 @@ def app(store: SyncStore, options: ServerOptions | None = None) -> Starlette:
         route.methods = route.methods and route.methods - {"HEAD"}  # what answers for ever would do so for nobody
     allowed = ["door-node", "door-enrol", LONGS, HEADER, "content-type", "content-encoding"]
     cors = Middleware(
-        CORSMiddleware, allow_origins=options.origins, allow_methods=["GET", "PUT", "POST"], allow_headers=allowed
+        CORSMiddleware,
+        allow_origins=options.origins,
+        allow_methods=["GET", "PUT", "POST"],
+        allow_headers=allowed,
+        expose_headers=[MORE],
     )
     made = Starlette(
         routes=routes,
@@ -226,13 +232,16 @@ class Service:
         after, limit = page_of(request, wire)
         self._channels.forget(caller.node, wire.shape.table_id)
 
+        def as_json(rows: RowBatch) -> bytes:
+            return orjson.dumps(wire.rows(rows, caller.node))
+
+        is_arrow = wants(request, arrowform.MEDIA_TYPE)
+        form = arrowform.as_arrow if is_arrow else as_json
+
         def ask() -> Answer:
-            found = self._store.pending_rows(wire.shape.table_id, caller.node, after, limit)
-            if wants(request, arrowform.MEDIA_TYPE):
-                answer = Answer.of(request, arrowform.as_arrow(found), arrowform.MEDIA_TYPE)
-            else:
-                answer = Answer.json(request, wire.rows(found, caller.node))
-            return replace(answer, count=found.count)
+            found, content = next_page(self._store, wire.shape.table_id, caller.node, after, limit, form)
+            made = Answer.of(request, content, arrowform.MEDIA_TYPE if is_arrow else JSON)
+            return replace(made, count=found.count, has_more=found.was_cut)
 
         return (await self._do(ask)).response()
 

@@ -26,6 +26,7 @@ from tailrace.sync import (
     trackers,
     waiting,
 )
+from tailrace.sync.aside import put_aside
 from tailrace.sync.counts import Counts
 from tailrace.sync.database import Database, Link
 from tailrace.sync.declared import Declared, Outdated
@@ -334,6 +335,11 @@ class SyncStore:
                 counts.hear(link, self.database.dialect, node, count)
 
         self.database.write(note, must_last=bool(told.refused))  # it may be undone: then the row is offered again
+
+    def put_aside(self, table_id: int, node: int, rows: RowBatch, why: str) -> bool:
+        """Rows are too large for a node; whether there was room for them in quarantine."""
+        shape = self.shape(table_id)
+        return self.database.write(lambda link: put_aside(link, shape, node, rows, why, Room(self._room)))
 
     def receive(self, table_id: int, sender: int, batch: RowBatch, whose: Authors = Authors.ANY) -> Receipt:
         """Take rows of a node, which may send those of these authors."""

@@ -52,7 +52,7 @@ def pending(link: Link, shape: Shape, node: int, after: Key | None, limit: int) 
     """Versions that a node should get, in the order of their keys."""
     wanted = [*(shape.shown(name, column) for name, column in _tracker_columns(shape)), *current(shape)]
     query, values = _pending_query(shape, wanted, node, after, limit)
-    found = link.page(query, values, PAGE_LENGTH_MAX)
+    found, _ = link.page(query, values, PAGE_LENGTH_MAX)
     if not found:
         return []
     columns_to_wire(shape, found, shape.key)
@@ -258,13 +258,13 @@ def bound(shape: Shape, trackers: Sequence[Tracker]) -> list[tuple[object, ...]]
 
 
 def _rows(link: Link, shape: Shape, query: str, values: Sequence[object]) -> RowBatch:
-    found = link.page(query, values, PAGE_LENGTH_MAX)
+    found, is_cut = link.page(query, values, PAGE_LENGTH_MAX)
     if not found:
         return RowBatch(shape.column_names, [])
     columns_to_wire(shape, found, shape.column_names)
     if not shape.is_hash:
         found = found.picked([*range(len(found.values)), len(shape.columns)])
-    return RowBatch(shape.column_names, found)
+    return RowBatch(shape.column_names, found, was_cut=is_cut)
 
 
 def _dense_rows(link: Link, shape: Shape, wanted: Sequence[str], node: int, after: Key, limit: int) -> RowBatch | None:
