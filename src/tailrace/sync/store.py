@@ -30,9 +30,10 @@ from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Authors, Entity
 from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
 from tailrace.sync.failing import Failing, HookFailed
+from tailrace.sync.horizon import Horizon
 from tailrace.sync.ids import KeyMaker
 from tailrace.sync.incoming import Reception
-from tailrace.sync.names import mark
+from tailrace.sync.names import Dialect, mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
 from tailrace.sync.order import ordered
 from tailrace.sync.quarantine import Quarantined, Why
@@ -106,6 +107,7 @@ class SyncStore:
         self._order = [shape.table_id for shape in ordered(found)]
         self._ignored: dict[int, frozenset[str]] = {}
         self._retry = Retry()
+        self._horizon = Horizon()
         self.failing = Failing()
         """The hooks that fail at the moment."""
         query = "SELECT nodeId, secret, keyNode FROM DoorSelf"
@@ -212,13 +214,10 @@ class SyncStore:
         shapes = list(self.shapes.values())
         held, found = self.failing.held(), False
 
-        def has_changes(link: Link) -> bool:
-            return changes.has_changes(link, [shape for shape in shapes if shape.table_id not in held])
-
         def process(link: Link) -> None:
-            changes.process(link, shapes, held)
+            changes.process(link, shapes, held, self._horizon.after)
 
-        while self.database.read(has_changes):
+        while self._has_changes([shape for shape in shapes if shape.table_id not in held]):
             try:
                 self.database.write(process, must_last=False)
                 found = True
@@ -229,6 +228,11 @@ class SyncStore:
         if self._retry.is_due(has_changed=found):
             found |= self._retry.did(self._take_waiting)
         return found
+
+    def _has_changes(self, shapes: Sequence[Shape]) -> bool:
+        if self.database.dialect is Dialect.POSTGRES and len(shapes) == len(self.shapes) > 0:
+            return self._horizon.has_changes(self.database, changes.about(shapes), shapes[0])
+        return self.database.read(lambda link: changes.has_changes(link, shapes))
 
     def nodes_with_pending(self) -> dict[int, list[int]]:
         """By node: the tables of which it should get something."""
