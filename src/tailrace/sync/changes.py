@@ -46,13 +46,14 @@ def watched(shapes: Sequence[Shape]) -> set[int]:
 
 def has_changes(link: Link, shapes: Sequence[Shape]) -> bool:
     """Whether there are lines in the ChangeLog."""
-    return bool(shapes) and bool(link.rows(f"SELECT 1 FROM ChangeLog WHERE {_about(shapes)} LIMIT 1"))
+    return bool(shapes) and bool(link.rows(f"SELECT 1 FROM ChangeLog WHERE {about(shapes)} LIMIT 1"))
 
 
-def process(link: Link, shapes: Sequence[Shape], held: Collection[int] = ()) -> None:
-    """Take lines of the ChangeLog, and say in the trackers who gets what they are about; those of some tables stay."""
+def process(link: Link, shapes: Sequence[Shape], held: Collection[int] = (), after: int = 0) -> None:
+    """Take lines of the ChangeLog, and say in the trackers who gets what they are about; those of some tables stay.
+    Up to `after` there are none."""
     take_turn(link, shapes[0], alone=True)
-    taken = _take(link, [shape for shape in shapes if shape.table_id not in held])
+    taken = _take(link, [shape for shape in shapes if shape.table_id not in held], after)
     present = {table_id for (table_id,) in link.rows(f"SELECT DISTINCT chTableId FROM {taken}")}
     by_table = {shape.entity.table.lower(): shape for shape in shapes}
     for shape in shapes:
@@ -146,12 +147,12 @@ def _run_hook(link: Link, shape: Shape, hook: RunOnChange, watched: Sequence[Sha
         _merge(link, shape, shadows.wanted(), is_unique=True)
 
 
-def _about(shapes: Sequence[Shape]) -> str:
+def about(shapes: Sequence[Shape]) -> str:
     """Lines about other tables are for whoever knows these."""
     return f"chTableId IN ({', '.join(str(shape.table_id) for shape in shapes)})"
 
 
-def _take(link: Link, shapes: Sequence[Shape]) -> str:
+def _take(link: Link, shapes: Sequence[Shape], after: int) -> str:
     """Lines, moved out of the ChangeLog into a table that only this transaction sees."""
     shape, columns = shapes[0], ", ".join(_COLUMNS)
     if shape.dialect is Dialect.POSTGRES:
@@ -159,16 +160,19 @@ def _take(link: Link, shapes: Sequence[Shape]) -> str:
         kinds = "chtableid integer, chentitypk text, chentitypk2 text, chentitypk3 text, chentitypk4 text"
         own = f"door_taken({kinds}, chtype integer, chid bigint)"
         link.run(f"CREATE TEMP TABLE IF NOT EXISTS {own} {postgresddl.SCRATCH}")
+        link.run("SET LOCAL enable_seqscan = off")  # what is dead in it is not vacuumed yet
         link.run(
             f"""WITH gone AS (DELETE FROM {changes} WHERE chid = ANY (ARRAY(
-                    SELECT chid FROM {changes} WHERE {_about(shapes)} ORDER BY chid LIMIT {LINES_MAX}))
+                    SELECT chid FROM {changes} WHERE chid > {after:d} AND {about(shapes)}
+                    ORDER BY chid LIMIT {LINES_MAX}))
                 RETURNING {columns})
             INSERT INTO pg_temp.door_taken SELECT * FROM gone"""
         )
+        link.run("SET LOCAL enable_seqscan TO DEFAULT")
         return "pg_temp.door_taken"
     link.run(f"CREATE TEMP TABLE IF NOT EXISTS door_taken({columns})")
     link.run(
-        f"""INSERT INTO temp.door_taken SELECT {columns} FROM main.ChangeLog WHERE {_about(shapes)}
+        f"""INSERT INTO temp.door_taken SELECT {columns} FROM main.ChangeLog WHERE {about(shapes)}
             ORDER BY chId LIMIT {LINES_MAX}"""
     )
     link.run("DELETE FROM main.ChangeLog WHERE chId IN (SELECT chId FROM temp.door_taken)")

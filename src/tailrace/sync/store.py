@@ -36,7 +36,7 @@ from tailrace.sync.failing import Failing, HookFailed
 from tailrace.sync.horizon import Horizon
 from tailrace.sync.ids import KeyMaker
 from tailrace.sync.incoming import Reception
-from tailrace.sync.names import mark
+from tailrace.sync.names import Dialect, mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
 from tailrace.sync.quarantine import Quarantined, Why
 from tailrace.sync.retry import Retry
@@ -44,6 +44,7 @@ from tailrace.sync.room import Held, Room, RoomLimit
 from tailrace.sync.shape import Shape
 from tailrace.sync.untold import keep_untold
 from tailrace.sync.waiting import Waiting
+from tailrace.sync.watermark import Watermark
 
 __all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "Standing", "SyncStatus", "SyncStore"]
 
@@ -112,6 +113,7 @@ class SyncStore:
         self._entities = tuple(entities)
         self._look()
         self._retry = Retry()
+        self._watermark = Watermark()
         self.failing = Failing()
         """The hooks that fail at the moment."""
         query = "SELECT nodeId, secret, keyNode FROM DoorSelf"
@@ -234,13 +236,10 @@ class SyncStore:
         shapes = list(self.shapes.values())
         held, found = self.failing.held(), False
 
-        def has_changes(link: Link) -> bool:
-            return changes.has_changes(link, [shape for shape in shapes if shape.table_id not in held])
-
         def process(link: Link) -> None:
-            changes.process(link, shapes, held)
+            changes.process(link, shapes, held, self._watermark.after)
 
-        while self.database.read(has_changes):
+        while self._has_changes([shape for shape in shapes if shape.table_id not in held]):
             try:
                 self.database.write(process, must_last=False)
                 found = True
@@ -251,6 +250,11 @@ class SyncStore:
         if self._retry.is_due(has_changed=found):
             found |= self._retry.did(self._take_waiting)
         return found
+
+    def _has_changes(self, shapes: Sequence[Shape]) -> bool:
+        if self.database.dialect is Dialect.POSTGRES and len(shapes) == len(self.shapes) > 0:
+            return self._watermark.has_changes(self.database, changes.about(shapes), shapes[0])
+        return self.database.read(lambda link: changes.has_changes(link, shapes))
 
     def nodes_with_pending(self) -> dict[int, list[int]]:
         """By node: the tables of which it should get something."""
