@@ -56,7 +56,7 @@ def test_a_page_reads_nothing_of_what_is_before_it_in_postgres(places: Places) -
 
 
 def test_a_dense_page_is_read_in_one_go_in_postgres(places: Places) -> None:
-    """Nothing is known yet about the trackers of a new node, and searching row by row would take twice as long."""
+    """Nothing is known yet about the trackers of a new node, and PostgreSQL would search row by row."""
     place = places("postgres")
     store = todo.node(place)
     place.run(f"INSERT INTO todo(id) SELECT generate_series(1, {ROWS})")
