@@ -29,12 +29,11 @@ from tests.sync.conftest import Places
 from tests.sync.cutting import CuttingProxy
 from tests.sync.places import Place
 from tests.sync.test_client import served
-from tests.sync.test_wire import HASH, LONG, NODE, PAIR, SHAPE, stream
+from tests.sync.test_wire import HASH, LONG, NODE, PAIR, SHAPE, WHY, stream
 from tests.sync.todo import TABLE_ID, node, put, remove, trackers, version, whats
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 PART = st.one_of(LONG, TEXT, st.booleans(), st.sampled_from([{"$bytes": "00ff"}, {"$real": "inf"}]))
-WHY = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 MADE_BY = NODE | st.just(ANY_NODE)
 CONFIRMING = "/replication/markReplicateTrackersAsProcessed"
 

@@ -104,7 +104,7 @@ def test_receive_tells_what_is_older_and_what_is_refused(served: Served) -> None
     assert receipt["older"] == [{"primaryKey": 1, "versionId": 5000, "changedBy": ALICE}]
     (lost,) = receipt["refused"]
     assert lost["primaryKey"] == 2
-    assert "is no time" in lost["reason"]
+    assert "ahead of this node's clock" in lost["reason"]
 
 
 def test_a_deletion_travels(served: Served) -> None:
