@@ -181,6 +181,21 @@ def test_a_clock_that_is_set_back_repeats_nothing_and_makes_nobody_wait(store: S
     assert {decode(key).second for key in keys} == {ahead, ahead + 1, ahead + 2}
 
 
+def test_a_numbering_that_is_set_back_repeats_nothing_a_second_later(sqlite_path: Path) -> None:
+    """As with a backup that is restored."""
+    with closing(open_database(str(sqlite_path))) as database:
+        time_ = FakeTime(EPOCH_S + 1000.0)
+        maker = KeyMaker(database, time_.clock, time_.wait)
+        maker.take(TODO, 10)
+        backup = database.read(lambda link: link.rows("SELECT * FROM DoorKey"))
+        lost = maker.take(TODO, 5000)
+        database.write(lambda link: link.run("DELETE FROM DoorKey"))
+        marks = ", ".join("?" * len(backup[0]))
+        database.write(lambda link: link.run_many(f"INSERT INTO DoorKey VALUES ({marks})", backup))
+        time_.now += 1
+        assert not {*lost} & {*maker.take(TODO, 5000)}
+
+
 def test_who_wants_more_than_a_second_has_waits_for_the_next(store: SyncStore) -> None:
     keys = KeyMaker(store.database).take(TODO, 5_000)
     assert len(set(keys)) == 5_000
