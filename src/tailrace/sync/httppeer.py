@@ -22,6 +22,7 @@ from tailrace.sync.shape import Shape
 from tailrace.sync.wire import Wire
 
 _NODE: Final = "/replication/node"
+_FEWER: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +102,25 @@ class HttpPeer:
             return Known(wire.read_trackers(read_json(answer.body)), answer.count)
 
     def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
+        """Of a node that says more than is read, fewer rows are asked for."""
+        wanted = limit
+        while True:  # what was too large is let go of before the next one comes
+            try:
+                found = self._pending_rows(table_id, after, wanted)
+            except AnswerTooLarge:
+                if wanted == 1:
+                    raise
+                wanted = max(1, wanted // _FEWER)
+            else:
+                found.was_cut |= wanted < limit
+                return found
+
+    def _pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
         accept = f"{arrowform.MEDIA_TYPE}, {JSON};q=0.5" if self._has_arrow else JSON
         path = "/replication/pendingReplication"
-        try:
-            answer = self.link.ask("GET", path, parameters=_page(table_id, after, limit), accept=accept)
-            with self.link.reading():
-                found = self._rows(self._wire(table_id), answer)
-        except AnswerTooLarge:
-            if limit == 1:
-                raise
-            found = self.pending_rows(table_id, after, limit // 2)
-            found.was_cut = True
-            return found
+        answer = self.link.ask("GET", path, parameters=_page(table_id, after, limit), accept=accept)
+        with self.link.reading():
+            found = self._rows(self._wire(table_id), answer)
         found.was_cut, found.count = answer.has_more, answer.count
         return found
 
