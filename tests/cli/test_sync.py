@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -81,6 +82,10 @@ class Process:
     def says(self, text: str) -> bool:
         assert self._process.poll() is None, self.errors.read_text()
         return text in self.errors.read_text()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(timeout=60)
 
     def end(self) -> int:
         self._process.send_signal(signal.SIGTERM)
@@ -179,6 +184,45 @@ def test_two_that_run_exchange_what_changes(tailrace: Tailrace, central: Desk, l
     said = "".join(path.read_text() for path in laptop.directory.glob("*.[eo][ru][rt]"))
     assert not any(secret in said for secret in secrets)
     assert "sync has ended" in said
+
+
+def test_what_a_run_knows_of_its_peers_is_seen_from_outside(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
+    def seen() -> dict[str, Any]:
+        found: dict[str, Any] = tailrace("sync", "status", laptop.file, "--json").json
+        return found
+
+    def office() -> dict[str, Any]:
+        (found,) = (part for part in seen()["parts"] if part["kind"] == "sync")
+        return dict(found)
+
+    for desk in (central, laptop):
+        assert tailrace("sync", "install", desk.file).status == 0
+    laptop.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
+    assert seen()["is_running"] is None, "nobody has said anything yet"
+    with (
+        Process(central, "sync", "run", "central.yml") as serving,
+        Process(laptop, "sync", "run", "laptop.yml") as calling,
+    ):
+        wait_for(lambda: seen()["is_running"] is True and office()["state"] == "waiting", 60)
+        assert office()["health"] == seen()["health"] == "good"
+        assert office()["more"]["rows sent"] == 1 and office()["more"]["rounds"] >= 1
+        assert office()["seen_s_ago"] is not None and office()["wrong"] is None
+        serving.kill()
+        wait_for(lambda: office()["health"] == "troubled", 60)
+        wrong = office()["wrong"]
+        assert wrong["code"] == "sync.unreachable" and wrong["cure"]
+        shown = tailrace("sync", "status", laptop.file).out
+        assert "offline" in shown and "next: " in shown and "process" in shown and "here lately" not in shown
+        calling.kill()
+        found = seen()
+        assert found["is_running"] is False and found["told_s_ago"] >= 0
+        assert all(part["state"].startswith("not running, was ") for part in found["parts"])
+        assert office()["wrong"]["code"] == "sync.unreachable", "what was wrong still is"
+        assert re.search(r"does not run, heard of .* ago", tailrace("sync", "status", laptop.file).out)
+    with Process(central, "sync", "run", "central.yml") as serving:
+        wait_for(lambda: serving.says("reached at"), 60)
+        assert tailrace("sync", "run", laptop.file, "--once").status == 0
+        assert office()["wrong"] is None, "it was heard of since"
 
 
 def test_once(tailrace: Tailrace, central: Desk, laptop: Desk) -> None:
@@ -286,4 +330,6 @@ def test_a_node_serves_it_and_tells_of_its_peers(tailrace: Tailrace, tmp_path: P
 
         wait_for(lambda: office()["state"] == "waiting" and office()["more"]["rows sent"] == 1)
         assert "rows sent 1" in tailrace("node", "status", served.file).out
+        (same,) = (part for part in tailrace("sync", "status", served.file, "--json").json["parts"] if part["moved"])
+        assert same["more"] == office()["more"], "the node says it, whoever asks"
         assert node.end() == 0

@@ -144,7 +144,7 @@ def run(
     if once:
         _run_once(form, as_json=as_json)
     else:
-        _run(form, as_json=as_json)
+        _run(file, form, as_json=as_json)
 
 
 def _run_once(form: SyncForm, *, as_json: bool) -> None:
@@ -164,8 +164,9 @@ def _run_once(form: SyncForm, *, as_json: bool) -> None:
         raise typer.Exit(max(error.exit_status for error in failed))
 
 
-def _run(form: SyncForm, *, as_json: bool) -> None:
+def _run(file: str, form: SyncForm, *, as_json: bool) -> None:
     from tailrace.cli.syncprogress import sync_progress
+    from tailrace.observe.syncruns import TELL_S, SyncTelling, state_directory
     from tailrace.pipeline.shutdown import Shutdown
     from tailrace.sync.site import SyncSite
 
@@ -173,7 +174,9 @@ def _run(form: SyncForm, *, as_json: bool) -> None:
     with sync_progress() as shown:
         with shutdown.listening(shown.tell, _CLOSING_S), SyncSite(form, shown.tell, shown.changed) as site:
             shown.tell(site.described())
-            shutdown.asked.wait()
+            with SyncTelling(state_directory(file, form.state), site.node, site.status, shown.tell) as telling:
+                while not shutdown.asked.wait(TELL_S):
+                    telling.tell()
             told = site.status()
         shown.tell("sync has ended")
     if as_json:

@@ -51,17 +51,29 @@ def look_into(data: str, name: str | None = None) -> Look:
 
 def look_at_sync(path: str) -> Look:
     """How to look at the database whose tables a file syncs."""
+    from tailrace.observe.syncruns import read_run, run_of_node, state_directory
     from tailrace.observe.syncs import overview_of_sync
     from tailrace.sync.load import load_sync
     from tailrace.sync.opening import opened
 
     form = load_sync(path)
+    state, data = state_directory(path, form.state), _data_of_node(path)
 
     def look() -> Overview:
         with opened(form) as store:
-            return overview_of_sync(path, store)
+            run = read_run(state, str(store.node_id))
+            if data is not None and (run is None or run.runs_as is None):
+                run = run_of_node(data) or run
+            return overview_of_sync(path, store, run)
 
     return look
+
+
+def _data_of_node(path: str) -> str | None:
+    """Where the node says how it is, if the file is one of a node."""
+    from tailrace.topology.load import load_any
+
+    return load_any(path).form.data if "node" in _keys(path) else None
 
 
 def _look_at_pipeline(path: str) -> Look:

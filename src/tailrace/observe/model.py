@@ -137,6 +137,11 @@ class Part:
     moved: int | None = None
     """How many rows it has moved since it began to run, where it has no position."""
 
+    def away(self) -> Part:
+        """The same when the process that told of it does not run any more."""
+        health = Health.WAITING if self.health is Health.GOOD else self.health
+        return replace(self, state=f"not running, was {self.state}", health=health)
+
     @property
     def goes_on(self) -> bool:
         """Whether it runs and needs nobody for that."""

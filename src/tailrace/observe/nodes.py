@@ -107,7 +107,7 @@ def _overview(
         told_s_ago=age_s,
         log=None if log is None else log_part(log),
         namespaces=() if log is None else tuple(namespaces_of(log)),
-        parts=(*(aged if is_running else map(_away, aged)), *consumers),
+        parts=(*(aged if is_running else map(Part.away, aged)), *consumers),
         tree=tree,
         wrong=wrong,
         more=more,
@@ -119,12 +119,6 @@ def _aged(part: Part, age_s: float) -> Part:
     if part.seen_s_ago is None or part.kind is Kind.SYNC:
         return part
     return replace(part, seen_s_ago=part.seen_s_ago + age_s)
-
-
-def _away(part: Part) -> Part:
-    """What was told by a node that does not run any more."""
-    health = Health.WAITING if part.health is Health.GOOD else part.health
-    return replace(part, state=f"not running, was {part.state}", health=health)
 
 
 def _sources(told: Mapping[str, Any]) -> Iterator[Part]:

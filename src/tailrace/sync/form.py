@@ -285,6 +285,8 @@ class SyncForm(Options):
     """How much is kept of what cannot be taken."""
     peers: tuple[PeerForm, ...] = ()
     """The nodes that this one calls."""
+    state: FilePath | None = None
+    """The directory in which a run says how it is; beside this file, with `.state` behind its name, unless said."""
 
     @model_validator(mode="after")
     def _is_sound(self) -> SyncForm:

@@ -63,19 +63,24 @@ class SyncSite:
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
+    @property
+    def node(self) -> str:
+        """Its number."""
+        return str(self._store.node_id)
+
     def described(self) -> str:
         """What runs, for people."""
         where = f", reached at {self.url}" if self.url is not None else ""
         peers = ", ".join(peer.name for peer in self._form.peers)
         calls = f", calls {peers}" if peers else ""
-        return f"sync of {self._store.database.place}, node {self._store.node_id}{where}{calls}"
+        return f"sync of {self._store.database.place}, node {self.node}{where}{calls}"
 
     def status(self) -> dict[str, Any]:
         """How it is doing, as plain JSON."""
         error = self._running.error
         standings = self._standings.read()
         return {
-            "node": str(self._store.node_id),
+            "node": self.node,
             "url": self.url,
             "error": None if error is None else error.encode(),
             "peers": [peer.told() for peer in self._running.status()],
