@@ -97,3 +97,12 @@ def test_two_ends_at_once(shop: Path, tailrace: Tailrace) -> None:
     outcome = tailrace("run", "shop.yml", "--once", "--until-caught-up")
     assert outcome.status == 2
     assert "exclude each other" in outcome.err
+
+
+@pytest.mark.parametrize("said", ["nonsense", "127.0.0.1:x", ":8480"])
+def test_where_the_page_listens_must_be_an_address(shop: Path, tailrace: Tailrace, said: str) -> None:
+    done = tailrace("run", "shop.yml", "--ui-listen", said)
+    assert done.status == 2
+    assert f"{said!r} is no address" in done.err
+    assert "reached by others" not in done.err
+    assert "reached by others" in tailrace("run", "shop.yml", "--ui-listen", "192.0.2.1:80").err

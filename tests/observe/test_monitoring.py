@@ -74,6 +74,13 @@ def test_rules() -> None:
     }
 
 
+def test_lag_is_alarmed_about_wherever_it_is_known() -> None:
+    (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]
+    (lag,) = (rule["expr"] for rule in group["rules"] if rule["alert"] == "TailraceLag")
+    (kinds,) = re.findall(r'kind=~"([^"]*)"', lag)
+    assert set(kinds.split("|")) == {"writer", "source", "peer", "replica", "store", "queue", "sync"}
+
+
 def test_followers_that_are_silent_are_noticed() -> None:
     """One that is away is only waiting: nothing says that this is wrong, but for how long it is."""
     (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]

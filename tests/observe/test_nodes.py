@@ -13,7 +13,7 @@ import pytest
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog
 from tailrace.log.consumers import Consumers
-from tailrace.message import Message, Op, now
+from tailrace.message import Message, Micros, Op, now
 from tailrace.observe.logs import LogLook
 from tailrace.observe.model import Health, Kind, Lag, Overview, Part, TreeNode, Wrong
 from tailrace.observe.nodes import SILENT_S, overview_of_node, overview_of_replica
@@ -199,16 +199,16 @@ def test_sync(tmp_path: Path) -> None:
     peers = [heard, offline, skewed, lacking]
     now_ms = int(time.time() * 1000)
     known = [
-        {"node": "9", "name": "hq", "calls_us": False, "seen_ms": now_ms, "waiting": 7},
-        {"node": "12", "name": None, "calls_us": True, "seen_ms": now_ms - 3_600_000, "waiting": 3},
+        {"node": "9", "name": "hq", "calls_us": False, "seen_ms": now_ms, "waiting": 7, "oldest_ms": now_ms + 60_000},
+        {"node": "12", "name": None, "calls_us": True, "seen_ms": now_ms - 3_600_000, "waiting": 3, "oldest_ms": None},
         {"node": "13", "name": None, "calls_us": True, "seen_ms": 0, "waiting": 0},
     ]
     found = node(tmp_path, sync={"node": "3", "url": None, "error": None, "peers": peers, "known": known})
-    assert (found.of(Kind.SYNC)[0].lag, found.of(Kind.SYNC)[0].moved) == (Lag(7, None, None), 30)
+    assert (found.of(Kind.SYNC)[0].lag, found.of(Kind.SYNC)[0].moved) == (Lag(7, None, 0.0), 30), "its clock is ahead"
     others = found.of(Kind.SYNC)[len(peers) :]
     assert [(each.name, each.state, each.lag) for each in others] == [
         ("node 12", "away", Lag(3, None, None)),
-        ("node 13", "never here", Lag(0, None, None)),
+        ("node 13", "never here", Lag(0, None, 0.0)),
     ]
     assert [(each.name, each.state, each.health) for each in found.of(Kind.SYNC)[: len(peers)]] == [
         ("hq", "waiting", Health.GOOD),
@@ -345,29 +345,31 @@ def test_a_store(tmp_path: Path) -> None:
     assert only(node(tmp_path, read_only="not in sync"), Kind.STORE).state == "read-only: not in sync"
 
 
+REPLICA: dict[str, Any] = {
+    "is_running": True,
+    "age_s": 0.2,
+    "name": "copy",
+    "generation": 2,
+    "source": "root",
+    "state": "copy",
+    "error": None,
+    "next_offset": 90,
+    "source_offset": 100,
+    "behind_bytes": 1000,
+    "heard_s": 0.3,
+    "top_s": 60.0,
+    "copied_bytes": 5,
+    "sent_bytes": 6,
+    "thrown_bytes": 0,
+    "copies": ["below", "beside"],
+    "slow": {"below": 9.0},
+    "alarms": ["it has another log"],
+    "store": {"error": None, "allowed": 85, "wait_s": 60.0, "ignored": ["t"], "applied": 80, "backfilled": None},
+}
+
+
 def test_a_replica(tmp_path: Path) -> None:
-    told = {
-        "is_running": True,
-        "age_s": 0.2,
-        "name": "copy",
-        "generation": 2,
-        "source": "root",
-        "state": "copy",
-        "error": None,
-        "next_offset": 90,
-        "source_offset": 100,
-        "behind_bytes": 1000,
-        "heard_s": 0.3,
-        "top_s": 60.0,
-        "copied_bytes": 5,
-        "sent_bytes": 6,
-        "thrown_bytes": 0,
-        "copies": ["below", "beside"],
-        "slow": {"below": 9.0},
-        "alarms": ["it has another log"],
-        "store": {"error": None, "allowed": 85, "wait_s": 60.0, "ignored": ["t"], "applied": 80, "backfilled": None},
-    }
-    found = overview_of_replica("copy", LogLook(str(tmp_path / "log")), told)
+    found = overview_of_replica("copy", LogLook(str(tmp_path / "log")), REPLICA)
     ours, slow = found.of(Kind.REPLICA)
     assert ours.lag is not None
     assert (ours.position, ours.lag.messages, ours.lag.bytes, ours.health) == (89, 10, 1000, Health.GOOD)
@@ -380,6 +382,28 @@ def test_a_replica(tmp_path: Path) -> None:
     assert store.extra == "late 60 s, may apply before 85, ignored t"
     assert found.extra == "generation 2"
     assert [wrong.what for wrong in found.wrong] == ["it has another log"]
+
+
+def test_how_long_a_replica_and_its_store_are_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last message that the copy has is 100 s old, the first that the store has not is 600 s old."""
+    with CommitLog.open(str(tmp_path / "log")) as log:
+        for age_s in (900, 600, 100):
+            stamp = Micros((5_000 - age_s) * 1_000_000)
+            log.append_messages([Message(op=Op.INSERT, timestamp=stamp, namespace="n", data={"id": age_s})])
+
+    monkeypatch.setattr("tailrace.observe.logs.time.time", lambda: 5_000.0)
+
+    def lags(**said: Any) -> list[float | None]:
+        store = {**REPLICA["store"], "applied": said.pop("applied"), "wait_s": said.pop("wait_s", 0.0)}
+        told = {**REPLICA, "next_offset": 3, "slow": {}, "store": store, **said}
+        found = overview_of_replica("copy", LogLook(str(tmp_path / "log")), told)
+        known = (only(found, kind).lag for kind in (Kind.REPLICA, Kind.STORE))
+        return [None if lag is None else lag.seconds for lag in known]
+
+    assert lags(source_offset=5, applied=1) == [100.0, 600.0]
+    assert lags(source_offset=5, applied=1, wait_s=400.0)[1] == 200.0, "it is meant to be late"
+    assert lags(source_offset=3, applied=3) == [0.0, 0.0]
+    assert lags(source_offset=5, applied=3, next_offset=0) == [None, 0.0], "it has nothing yet"
 
 
 def placed(replicas: int, clock: Clock | None = None) -> Registry:

@@ -19,6 +19,7 @@ from tailrace.observe.metrics import exposition
 from tailrace.observe.model import Health, Kind, Overview, Part
 from tailrace.observe.pipelines import overview_of_pipeline
 from tailrace.pipeline.failures import Failures
+from tailrace.pipeline.leftout import LeftOut
 from tailrace.pipeline.load import load
 from tailrace.pipeline.names import READING, RUN
 from tailrace.source.bookmark import bookmark
@@ -72,6 +73,26 @@ def test_before_the_first_run() -> None:
         (Kind.WRITER, "new"),
     ]
     assert found.health is Health.WAITING
+
+
+def test_what_is_left_out_is_told_with_its_cure(log: None) -> None:
+    Path("log/run").mkdir()
+    LeftOut("log").note({f"main.{number:02}/x": "it has a slash" for number in range(22)})
+    reader = look().of(Kind.READER)[0]
+    assert (reader.state, reader.health, reader.more["left out"]) == ("not running", Health.TROUBLED, 22)
+    assert reader.wrong is not None
+    assert reader.wrong.what.startswith("main.00/x is left out: it has a slash; main.01/x is")
+    assert reader.wrong.what.endswith("main.19/x is left out: it has a slash; and 2 more")
+    assert "`namespace`" in reader.wrong.cure
+    Failures("log").note(READING, TailraceError("source.unreachable", "no route", hint="look at the network"))
+    reader = look().of(Kind.READER)[0]
+    assert reader.wrong is not None
+    assert (reader.wrong.code, reader.health) == ("source.unreachable", Health.BAD), "what is worse comes first"
+    Failures("log").clear(READING)
+    LeftOut("log").note({})
+    assert look().of(Kind.READER)[0].wrong is None
+    Path("log/run/left-out.json").write_text("[")
+    assert look().of(Kind.READER)[0].wrong is None, "it is only for people"
 
 
 def test_a_writer_that_runs_and_one_that_does_not(log: None) -> None:

@@ -11,6 +11,8 @@ import pyarrow.dataset as ds
 
 from tailrace.adaptor.lake import lake
 from tailrace.adaptor.sqlite import sqlite
+from tailrace.observe.model import Health, Kind
+from tailrace.observe.pipelines import overview_of_pipeline
 from tailrace.pipeline import Pipeline
 from tailrace.pipeline.run import Until, Watcher, run
 from tailrace.transform import omit, python, remap, rename, sql
@@ -92,6 +94,9 @@ def test_tables_as_sqlite_allows_them(tmp_path: Path, spark: SparkSession) -> No
     assert ask(locked, "SELECT * FROM days") == [(1, "2024-01-01"), (2, None)]
     left_out = [line for line in listener.said if "a/b" in line]
     assert left_out == ["main.a/b: left out: namespace 'main.a/b' is not a usable name: it looks like a path"]
+    reader = overview_of_pipeline(spec).of(Kind.READER)[0]
+    assert reader.health is Health.TROUBLED and reader.wrong is not None
+    assert reader.wrong.code == "source.left_out" and reader.wrong.what.startswith("main.a/b is left out: namespace")
     everything = "SELECT k, v, typeof(v) FROM nameless ORDER BY rowid"
     assert ask(copy, everything) == ask(source, everything)
 
@@ -101,8 +106,10 @@ def test_tables_as_sqlite_allows_them(tmp_path: Path, spark: SparkSession) -> No
         "DELETE FROM nameless WHERE v = 2",
         "INSERT INTO days VALUES (3, 2.5), (4, 7), (5, '2.5')",
         "INSERT INTO nobody VALUES (1, 'ann', 2.5, x'00')",
+        'DROP TABLE "a/b"',
     )
     assert run(spec, Until.ONCE, watcher=listener, session=lambda: spark).errors != [], "there is no table for nobody"
+    assert overview_of_pipeline(spec).of(Kind.READER)[0].wrong is None, "it is left out no more"
 
     assert ask(copy, everything) == ask(source, everything)
     for query in ("SELECT id, d, typeof(d) FROM days", "SELECT id, name, born, x, typeof(born) FROM nobody"):

@@ -18,6 +18,7 @@ from tailrace.deliver.retrying import Retrying
 from tailrace.limits import WEB_PAGES_MAX
 from tailrace.log import audit
 from tailrace.log.commitlog import CommitLog
+from tailrace.log.compaction import compact
 from tailrace.log.consumers import Consumers
 from tailrace.log.frame import encode_plain
 from tailrace.message import Message, Mode, Op, now
@@ -221,6 +222,22 @@ class TestPage:
         answer = page.get("/log/99")
         assert answer.status_code == 404
         assert "log.past_end" in answer.text
+
+    def test_a_message_that_was_compacted_away_is_no_dead_end(
+        self, page: httpx.Client, client: httpx.Client, spec: PipelineSpec
+    ) -> None:
+        with CommitLog.open(spec.log) as log:
+            log.roll()
+        compact(spec.log)  # of what both writers have had
+        answer = page.get("/log/2")
+        assert answer.status_code == 410
+        assert "log.compacted" in answer.text
+        assert 'href="/log/4"' in answer.text
+        assert page.get("/log/4").status_code == 200
+        told = client.get("/api/log/2")
+        assert told.status_code == 410
+        error = told.json()["error"]
+        assert (error["code"], error["before"], error["after"]) == ("log.compacted", None, 4)
 
     def test_the_browser_filters(self, client: httpx.Client) -> None:
         def offsets(**query: object) -> list[int]:

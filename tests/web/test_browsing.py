@@ -9,12 +9,14 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.log.commitlog import CommitLog, LogConfig
+from tailrace.log.compaction import compact
 from tailrace.log.consumers import Consumers
 from tailrace.log.retention import retain
 from tailrace.log.view import LogView
 from tailrace.message import Message, Offset, Op, now
 from tailrace.pipeline.spec import PipelineSpec
-from tailrace.web.browsing import SHOWN_LETTERS, Difference, Wanted, browse, differences, message_at
+from tailrace.web.browsing import SHOWN_LETTERS, Compacted, Difference, Wanted, browse, differences, message_at
+from tests.log.material import make_log
 from tests.web.shops import make_shop
 
 
@@ -86,6 +88,20 @@ def test_what_is_removed_while_it_is_looked_for_is_left_out(
     assert found.problem is None
     offsets = [entry.offset for entry in found.entries]
     assert offsets == list(range(offsets[0], 6))
+
+
+def test_what_was_compacted_away_names_its_neighbours(tmp_path: Path) -> None:
+    make_log(tmp_path, "ABAB", "AAA", "CA", "B")
+    compact(tmp_path, upto=8)
+    kept = [int(entry.offset) for entry in browse(str(tmp_path), Wanted()).entries]
+    gone = sorted({*range(10)} - {*kept})
+    assert gone and max(gone) < max(kept)
+    for offset in gone:
+        with pytest.raises(Compacted) as raised:
+            message_at(str(tmp_path), offset)
+        assert raised.value.before == max((each for each in kept if each < offset), default=None)
+        assert raised.value.after == min(each for each in kept if each > offset)
+    assert [message_at(str(tmp_path), offset).offset for offset in kept] == kept
 
 
 def test_a_message_that_is_not_there_is_called_by_its_offset(spec: PipelineSpec) -> None:

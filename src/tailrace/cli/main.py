@@ -36,6 +36,7 @@ from tailrace.cli import (
 )
 from tailrace.cli import run as run_command
 from tailrace.cli.jsonlog import error_line, is_wanted, log_line
+from tailrace.cli.output import OutputRefused, drop_output, finish_output, watch_output
 from tailrace.cli.report import report_lines, report_object
 from tailrace.errors import Exit, TailraceError
 from tailrace.log.disk import disk_error
@@ -87,8 +88,16 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # what was stored is shown, whatever the terminal can print
+    watch_output()
     try:
-        app()
+        try:
+            app()
+        finally:
+            finish_output()
+    except OutputRefused as refusal:
+        drop_output()
+        _report(refusal.told())
+        sys.exit(Exit.RUNTIME)
     except TailraceError as error:
         _report(error)
         sys.exit(error.exit_status)

@@ -89,9 +89,15 @@ def _serve_page(spec: PipelineSpec, listen: str, talk: Talk, serving: ExitStack)
     from tailrace.observe.pipelines import look_at_pipeline
     from tailrace.pipeline.run import make_parents
     from tailrace.relay.address import is_loopback
+    from tailrace.sync.address import checked_listen
     from tailrace.web.status_page import LISTEN, status_page, token_beside
 
     address = listen or LISTEN
+    try:
+        checked_listen(address)
+    except ValueError as error:
+        what = f"--ui-listen: {address[:80]!r} is no address: {error}"
+        raise TailraceError("input.invalid", what, hint=f"write it like {LISTEN}") from None
     if not is_loopback(address):
         what = f"{address} can be reached by others, and the page is not encrypted"
         raise TailraceError("input.invalid", what, hint="serve it on 127.0.0.1, and reach it through a tunnel")

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from tailrace.errors import TailraceError
 from tailrace.log.consumers import Consumers, State
 from tailrace.log.stat import LogStat, Whereabouts, stat_of
+from tailrace.message import Offset
 from tailrace.observe.model import Health, Kind, Lag, LogPart, NamespacePart, Part, Wrong
 
 _HEALTH = {State.LIVE: Health.GOOD, State.EXPIRED: Health.WAITING}
@@ -33,6 +34,14 @@ class LogLook:
             if error.code != "log.not_found":
                 raise
             return None
+
+    def age_s(self, offset: int) -> float | None:
+        """How old the message at an offset is, or the first one behind it; None when the log has neither."""
+        try:
+            found = self._consumers.view.find(Offset(offset))
+        except TailraceError:
+            return None
+        return max(0.0, time.time() - found.head.timestamp / 1e6)
 
 
 def log_part(found: LogStat) -> LogPart:

@@ -71,7 +71,8 @@ def overview_of_node(
 def overview_of_replica(name: str, log_look: LogLook, told: Mapping[str, Any]) -> Overview:
     """The same for a replica, which copies a log."""
     store = told["store"]
-    parts = [_replica(told), *_slow(told), *(() if store is None else (_kept_store(store, told["next_offset"]),))]
+    kept = () if store is None else (_kept_store(store, told["next_offset"], log_look),)
+    parts = [_replica(told, log_look), *_slow(told), *kept]
     wrong = tuple(Wrong("topology.alarm", str(text)) for text in told["alarms"] or ())
     as_what = f"replica of {told['source'] or 'nobody yet'}"
     more = {"generation": told["generation"]}
@@ -235,11 +236,14 @@ def _snapshot(told: Mapping[str, Any]) -> Part:
     return Part(Kind.SNAPSHOT, name, f"request {told['request']}", state, health, wrong=wrong)
 
 
-def _replica(told: Mapping[str, Any]) -> Part:
+def _replica(told: Mapping[str, Any], log_look: LogLook) -> Part:
+    """What it has not got is younger than the last that it has, whose age is the most that it can be behind."""
     wrong = Wrong.of(told["error"])
-    behind = None
-    if told["source_offset"] is not None and told["next_offset"] is not None:
-        behind = Lag(max(0, told["source_offset"] - told["next_offset"]), told["behind_bytes"], None)
+    behind, next_offset = None, told["next_offset"]
+    if told["source_offset"] is not None and next_offset is not None:
+        messages = max(0, told["source_offset"] - next_offset)
+        seconds = log_look.age_s(next_offset - 1) if messages and next_offset else None
+        behind = Lag(messages, told["behind_bytes"], seconds if messages else 0.0)
     health = Health.TROUBLED if wrong is not None else Health.GOOD if told["source"] else Health.WAITING
     return Part(
         Kind.REPLICA,
@@ -247,7 +251,7 @@ def _replica(told: Mapping[str, Any]) -> Part:
         told["source"] or "no source",
         told["state"],
         health,
-        position=None if told["next_offset"] is None else told["next_offset"] - 1,
+        position=None if next_offset is None else next_offset - 1,
         lag=behind,
         seen_s_ago=told["heard_s"],
         wrong=wrong,
@@ -268,7 +272,7 @@ def _top(told: Mapping[str, Any]) -> str | None:
     return f"{show_seconds(top_s)} ago" if top_s > _SAME_S + (told["heard_s"] or 0.0) else None
 
 
-def _kept_store(store: Mapping[str, Any], received: int | None) -> Part:
+def _kept_store(store: Mapping[str, Any], received: int | None, log_look: LogLook) -> Part:
     wrong = Wrong.of(store["error"])
     health = Health.BAD if wrong is not None else Health.GOOD
     more = {
@@ -280,5 +284,10 @@ def _kept_store(store: Mapping[str, Any], received: int | None) -> Part:
     applied = store["applied"]
     if applied is None:
         return Part(Kind.STORE, "store", "", "not filled yet", health, wrong=wrong, more=more)
-    lag = None if received is None else Lag(max(0, received - applied), None, None)
+    lag = None
+    if received is not None:
+        messages = max(0, received - applied)
+        age_s = log_look.age_s(applied) if messages else 0.0
+        late_s = store["wait_s"] or 0.0  # it is meant to be as late as this
+        lag = Lag(messages, None, None if age_s is None else max(0.0, age_s - late_s))
     return Part(Kind.STORE, "store", "", "applies", health, applied - 1, lag, wrong=wrong, more=more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,9 @@ _HEALTH = {
     WriterState.RETRYING: Health.TROUBLED,
     WriterState.IDLE: Health.WAITING,
 }
+_LEFT_OUT_MAX = 20
+"""So many namespaces that are left out are named."""
+_LEFT_OUT_CURE = "mend what it says (tailrace doctor tells how), or do without it: `namespace` of `read`"
 
 
 def overview_of_pipeline(
@@ -80,11 +83,14 @@ def _reader(
 ) -> Part:
     wrong = _wrong(found.reader.failure, at_s)
     health = Health.BAD if wrong is not None else Health.GOOD if found.running else Health.WAITING
+    state = "failed" if wrong is not None else "running" if found.running else "not running"
+    if wrong is None and (wrong := _left_out(found.reader.left_out)) is not None:
+        health = Health.TROUBLED
     return Part(
         Kind.READER,
         found.reader.adaptor,
         found.reader.where,
-        "failed" if wrong is not None else "running" if found.running else "not running",
+        state,
         health,
         position=None if log is None else log.next_offset - 1,
         seen_s_ago=seen_s_ago,
@@ -93,9 +99,19 @@ def _reader(
             "tables": len(found.namespaces),
             "pieces copied": sum(each.pieces_copied for each in found.namespaces),
             "pieces": sum(each.pieces for each in found.namespaces),
+            "left out": len(found.reader.left_out),
             "slot bytes": slot_bytes,
         },
     )
+
+
+def _left_out(found: Mapping[str, str]) -> Wrong | None:
+    """What the source has and nobody gets."""
+    if not found:
+        return None
+    told = [f"{name} is left out: {why}" for name, why in sorted(found.items())[:_LEFT_OUT_MAX]]
+    more = [f"and {len(found) - len(told)} more"] * (len(found) > len(told))
+    return Wrong("source.left_out", "; ".join((*told, *more)), _LEFT_OUT_CURE)
 
 
 def _writer(found: WriterStatus, log: str, at_s: float, steps: tuple[str, ...]) -> Part:

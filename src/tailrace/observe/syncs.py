@@ -164,7 +164,9 @@ def _table(found: EntityStatus) -> Part:
 
 
 def _lag(standing: Mapping[str, Any]) -> Lag:
-    return Lag(standing["waiting"], None, None)
+    """The oldest row may have been changed elsewhere, by a clock that is ahead."""
+    waiting, oldest_ms = standing["waiting"], standing.get("oldest_ms")
+    return Lag(waiting, None, _age_s(oldest_ms) if waiting else 0.0)
 
 
 def _age_s(at_ms: int | None) -> float | None:

@@ -20,6 +20,7 @@ from tailrace.log.reader import LogReader
 from tailrace.log.retention import Keep, retain
 from tailrace.message import Offset
 from tailrace.pipeline.failures import Failures
+from tailrace.pipeline.leftout import LeftOut
 from tailrace.pipeline.names import READING, RUN
 from tailrace.pipeline.patience import Patience
 from tailrace.pipeline.shutdown import Shutdown
@@ -190,6 +191,7 @@ class _Runner:
             poll_s=spec.poll_s,
             parallel=spec.read.parallel,
             once=until is Until.ONCE,
+            note_left_out=LeftOut(log.directory).note,
         )
         deliveries = [
             Delivery(write, log, spark, stop=self._stop_writing, report=watcher.say, retry_hint=retry_hint)

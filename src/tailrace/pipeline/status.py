@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from tailrace.log.lag import Lag, lag_behind
 from tailrace.log.reader import LogReader
 from tailrace.log.stat import ConsumerStat, LogStat, stat
 from tailrace.pipeline.failures import Failure, Failures
+from tailrace.pipeline.leftout import LeftOut
 from tailrace.pipeline.names import READING, RUN
 from tailrace.pipeline.spec import OnError
 from tailrace.source.bookmark import load_progress
@@ -67,6 +69,8 @@ class ReaderStatus:
     where: str
     failure: Failure | None
     """How it failed last, unless it has read something since."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """By namespace: why the last run could not read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,7 @@ def status_of(spec: PipelineSpec, found: LogStat | None) -> PipelineStatus:
         spec.name,
         found.writer,
         failures.get(RUN),
-        ReaderStatus(spec.read.adaptor, spec.read.options.where(), failures.get(READING)),
+        ReaderStatus(spec.read.adaptor, spec.read.options.where(), failures.get(READING), LeftOut(spec.log).read()),
         tuple(_namespace(name, table) for name, table in sorted(tables.items())),
         tuple(
             _writer(write, consumers[write.name], found, failures.get(write.name))

@@ -80,7 +80,9 @@ class Capture:
         poll_s: float = 0.1,
         parallel: int | None = None,
         once: bool = False,
+        note_left_out: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
+        """`note_left_out` is told what cannot be read, each with the reason, whenever that is something else."""
         self.stats = CaptureStats()
         self.idle_s: float | None = None
         """When the last look at the source began, if it found nothing to do."""
@@ -99,8 +101,9 @@ class Capture:
         self._tables: dict[str, Table] = {}
         """As they were found last."""
         self._held = HeldWatch(report)
-        self._left_out: set[str] = set()
-        """What people were told of."""
+        self._left_out: Mapping[str, str] | None = None
+        """What people were told of, each with the reason; None before the source was looked at."""
+        self._note_left_out = note_left_out
         self._discovered_s = 0.0
         self._forgot_s = 0.0
         self._noted_s = 0.0
@@ -310,10 +313,14 @@ class Capture:
         self.progress = planned
 
     def _tell_left_out(self) -> None:
-        for name, why in left_out(self.reader).items():
-            if name not in self._left_out and self._is_wanted(name):
-                self._left_out.add(name)
+        """A line for each that is new; all of them for whoever asks later."""
+        found = {name: why for name, why in left_out(self.reader).items() if self._is_wanted(name)}
+        for name, why in found.items():
+            if name not in (self._left_out or {}):
                 self._report(f"{name}: left out: {why}")
+        if found != self._left_out:
+            self._left_out = found
+            self._note_left_out(found)
 
     def _is_wanted(self, namespace: str) -> bool:
         return not namespace.startswith(RESERVED) and self._namespace.search(namespace) is not None

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -27,6 +27,7 @@ from tailrace.sync import (
     waiting,
 )
 from tailrace.sync.aside import put_aside
+from tailrace.sync.backlog import Backlog, backlogs
 from tailrace.sync.counts import Counts
 from tailrace.sync.database import Database, Link
 from tailrace.sync.declared import Declared, Outdated
@@ -73,6 +74,8 @@ class Standing:
     """When it was last heard of, in milliseconds since 1970; 0: never."""
     waiting: int
     """Rows that it should get."""
+    oldest_ms: int | None = None
+    """When the oldest of them was changed, in milliseconds since 1970 by this machine's clock."""
 
     def told(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -512,13 +515,13 @@ class SyncStore:
         """All other nodes; those for whom most is waiting first."""
 
         def ask(link: Link) -> list[Standing]:
-            waiting: Counter[int] = Counter()
+            waiting: defaultdict[int, Backlog] = defaultdict(Backlog)
             for shape in self.shapes.values():
-                waiting.update(_pending(link, shape))
+                for node, found in backlogs(link, shape).items():
+                    waiting[node] = waiting[node].and_also(found)
+            shift_ms = link.value("SELECT clockShift FROM DoorSelf")
             known = link.rows("SELECT nodeId, calledAs, rel, lastSeen FROM DoorNode ORDER BY nodeId")
-            return [
-                Standing(node, name, bool(rel & CALLS_US), seen_ms, waiting[node]) for node, name, rel, seen_ms in known
-            ]
+            return [_standing(node, name, rel, seen_ms, waiting[node], shift_ms) for node, name, rel, seen_ms in known]
 
         return sorted(self.database.read(ask), key=lambda each: -each.waiting)
 
@@ -540,7 +543,7 @@ class SyncStore:
             shape.table_id,
             rows.get(False, 0),
             rows.get(True, 0),
-            _pending(link, shape),
+            {node: found.rows for node, found in backlogs(link, shape).items()},
         )
 
     def _check_other(self, node: int) -> None:
@@ -560,8 +563,6 @@ class SyncStore:
         return True
 
 
-def _pending(link: Link, shape: Shape) -> dict[int, int]:
-    """By node: how many rows of an entity it should get."""
-    node, processed = shape.own("trkrDestinationNode"), shape.own("trkrProcessed")
-    is_open = f"NOT {processed}" if shape.schema else f"{processed} = 0"
-    return dict(link.rows(f"SELECT {node}, count(*) FROM {shape.tracker} WHERE {is_open} GROUP BY {node}"))
+def _standing(node: int, name: str | None, rel: int, seen_ms: int, found: Backlog, shift_ms: int) -> Standing:
+    oldest_ms = None if found.oldest_ms is None else found.oldest_ms - shift_ms
+    return Standing(node, name, bool(rel & CALLS_US), seen_ms, found.rows, oldest_ms)

@@ -33,7 +33,7 @@ from tailrace.observe.model import Kind, Part
 from tailrace.serving.events import EventStream
 from tailrace.web import pages
 from tailrace.web.access import SESSION_S, Access, cookie_of, is_program
-from tailrace.web.browsing import Found, Wanted, browse, message_at, offset_of, told
+from tailrace.web.browsing import Compacted, Found, Wanted, browse, message_at, offset_of, told
 from tailrace.web.html import Markup
 from tailrace.web.live import Listener, Live
 
@@ -325,7 +325,8 @@ async def _failed(request: Request, error: Exception) -> Response:
 def _told_failure(request: Request, error: TailraceError) -> Response:
     if _wants_html(request) and not request.scope["path"].startswith("/api/"):
         return _html(pages.error_page(error), _status_of(error))
-    return JSONResponse({"error": report_object(error)}, _status_of(error))
+    near = {"before": error.before, "after": error.after} if isinstance(error, Compacted) else {}
+    return JSONResponse({"error": {**report_object(error), **near}}, _status_of(error))
 
 
 async def _no_page(request: Request, error: Exception) -> Response:
@@ -344,6 +345,7 @@ def _status_of(error: TailraceError) -> int:
         "log.not_found": 404,
         "log.past_end": 404,
         "log.below_oldest": 404,
+        "log.compacted": 410,
         "consumer.unknown": 404,
         "offset.direction": 409,
         "consumer.locked": 409,

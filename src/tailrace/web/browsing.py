@@ -105,13 +105,48 @@ def _browse(reader: LogReader, wanted: Wanted) -> Found:
     return Found(entries, None)
 
 
+class Compacted(TailraceError):
+    """A message that compaction removed, with the nearest ones that are there; None where there is none."""
+
+    def __init__(self, offset: int, before: int | None, after: int | None) -> None:
+        near = " and ".join(str(each) for each in (before, after) if each is not None)
+        what = f"message {offset} was compacted away" + (f"; the nearest that are there: {near}" if near else "")
+        nearest = before if after is None else after
+        super().__init__("log.compacted", what, hint="" if nearest is None else f"tailrace log show {nearest}")
+        self.before = before
+        self.after = after
+
+
 def message_at(directory: str, offset: int) -> Entry:
-    """One message. Raises `log.below_oldest`, `log.past_end`, or `input.invalid` when it was compacted away."""
+    """One message. Raises `log.below_oldest`, `log.past_end`, or `Compacted`."""
     reader = LogReader(directory)
     reader.check_range(offset, max(offset, reader.oldest) + 1)
-    found = next(reader.entries(Offset(offset), Offset(offset + 1)), None)
+    return reader.steadily(lambda: _message_at(reader, offset))
+
+
+def _message_at(reader: LogReader, offset: int) -> Entry:
+    found = _first(reader, offset, offset + 1)
     if found is None:
-        raise _invalid(f"message {offset} was compacted away")
+        after = _first(reader, offset + 1, reader.next_offset)
+        raise Compacted(offset, _last_before(reader, offset), None if after is None else after.offset)
+    return found
+
+
+def _first(reader: LogReader, start: int, end: int) -> Entry | None:
+    return next(reader.entries(start, end), None) if start < end else None
+
+
+def _last_before(reader: LogReader, end: int) -> int | None:
+    """The last message before an offset. Between two places there is one or none, so that halves are looked at: what
+    is gone may be millions of messages long, and what is before it as long."""
+    found, low, high = None, int(reader.oldest), end
+    while low < high:
+        middle = (low + high) // 2
+        entry = _first(reader, middle, end)
+        if entry is None:
+            high = middle
+        else:
+            found, low = int(entry.offset), int(entry.offset) + 1
     return found
 
 

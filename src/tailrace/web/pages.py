@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from tailrace.errors import TailraceError
 from tailrace.message import Entry
 from tailrace.observe.model import Part
-from tailrace.web.browsing import FIELDS_MAX, Difference, Found, differences, moment_of, shown
+from tailrace.web.browsing import FIELDS_MAX, Compacted, Difference, Found, differences, moment_of, shown
 from tailrace.web.html import Child, Markup, join, row, table, tag
 from tailrace.web.live import Shown
 
@@ -68,7 +68,8 @@ def login_page(problem: str = "", to: str = "/") -> Markup:
 
 
 def error_page(error: TailraceError) -> Markup:
-    return page("Error", tag("h1", "That did not work"), _problem(error))
+    steps = _steps(error.before, error.after) if isinstance(error, Compacted) else ""
+    return page("Error", tag("h1", "That did not work"), _problem(error), steps)
 
 
 def log_page(said: Mapping[str, str], found: Found) -> Markup:
@@ -103,13 +104,9 @@ def message_page(entry: Entry) -> Markup:
         ("Destinations", ", ".join(message.destinations) or "all"),
     ]
     listed = tag("dl", *(join(tag("dt", name), tag("dd", value)) for name, value in facts))
-    steps = [
-        tag("a", "The one before", href=f"/log/{entry.offset - 1}") if entry.offset else "",
-        " ",
-        tag("a", "The next one", href=f"/log/{entry.offset + 1}"),
-    ]
+    steps = _steps(entry.offset - 1 if entry.offset else None, entry.offset + 1)
     title = f"Message {entry.offset}"
-    return page(title, tag("h1", title), listed, _difference(entry), tag("p", *steps), at="/log")
+    return page(title, tag("h1", title), listed, _difference(entry), steps, at="/log")
 
 
 def stuck_page(part: Part, form: str) -> Markup:
@@ -143,6 +140,13 @@ def audit_page(lines: list[dict[str, object]]) -> Markup:
     headings = ["Time (UTC)", "User", "Via", "Action", "Consumer", "Offset", "Reason"]
     shown = table("Audit trail", headings, rows, "nothing yet")
     return page("Audit", tag("h1", "What operators did"), shown, at="/audit")
+
+
+def _steps(before: int | None, after: int | None) -> Markup:
+    """Links to messages near one."""
+    named = (("The one before", before), ("The next one", after))
+    links = [tag("a", name, href=f"/log/{offset}") for name, offset in named if offset is not None]
+    return tag("p", *(join(link, " ") for link in links))
 
 
 def _problem(error: TailraceError) -> Markup:
