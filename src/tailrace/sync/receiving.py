@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, swapping, waiting
+from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, spelling, swapping, waiting
+from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
@@ -54,6 +55,9 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     sound = [row for row in rows if row.key not in refused]
     before: dict[Key, Here] = {}
     readable = _unless_refused(reception, sound, refused, lambda some: before.update(_here(link, shape, some)))  # 1
+    odd = spelling.misspelt(link, shape, Columns.of_rows(row.key for row in readable))
+    refused |= {key: Refusal(why) for key, why in odd.items()}
+    readable = [row for row in readable if row.key not in odd]
     refused |= {key: Refusal(why) for key, why in authors.foreign(reception, readable, before).items()}
     claimed = authors.claimed(reception, readable, before)
     readable = [row for row in readable if row.key not in refused and row.key not in claimed]
