@@ -246,10 +246,12 @@ def test_a_newcomer_enrols_once_and_its_secret_is_in_no_address(places: Places) 
         calling = SyncNode.over(one)
         with pytest.raises(TailraceError) as refused:
             calling.sync_with(proxy.url)
-        assert refused.value.code == "sync.not_admitted"
+        assert refused.value.code == "sync.not_admitted" and "word" not in refused.value.what
         with pytest.raises(TailraceError) as wrong:
             calling.sync_with(proxy.url, enrol="canary-wrong-word-1")
-        assert wrong.value.code == "sync.not_admitted"
+        assert wrong.value.code == "sync.not_admitted" and "the word that it said" in wrong.value.what
+        assert wrong.value.hint.startswith("at the caller: correct `enrol`")
+        assert not any(word in str(wrong.value) for word in (WORD, "canary-wrong"))
         calling.sync_with(proxy.url, enrol=WORD)
         proxy.seen.clear()
         calling.sync_with(proxy.url, enrol=WORD)

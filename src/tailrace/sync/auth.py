@@ -161,12 +161,18 @@ class Gate:
         """
         if known is not None and known.rel & WE_CALL:
             what = f"node {caller.node} is called by this one, and was not let in to call it"
-            hint = f"at this side: tailrace sync node add {caller.node}, with its proof"
+            hint = f"at the node that was called: tailrace sync node add {caller.node}, with the caller's proof"
             raise TailraceError("sync.not_admitted", what, hint=hint)
         is_enrolled = self._enrol is not None and hmac.compare_digest(self._enrol.encode(), (enrol or "").encode())
         if self._accept is not Accept.ANYONE and not is_enrolled:
             what = f"node {caller.node} is not known here"
-            raise TailraceError("sync.not_admitted", what, hint=f"at this side: tailrace sync node add {caller.node}")
+            hint = f"at the node that was called: tailrace sync node add {caller.node}"
+            if enrol is None:
+                hint += "; or at the caller: the word for newcomers, as `enrol` of that peer"
+            else:
+                what += ", and the word that it said to be let in is not accepted"
+                hint = f"at the caller: correct `enrol` of that peer; or {hint}"
+            raise TailraceError("sync.not_admitted", what, hint=hint)
         if known is None and self._store.count_nodes() >= SYNC_NODES_MAX:
             what = f"there are {SYNC_NODES_MAX} nodes already"
             raise TailraceError("sync.busy", what, hint="register the node, or remove those that are gone")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tailrace.sync import authors, fresh, names, postgresddl, quarantine, sqliteddl
+from tailrace.sync import authors, fresh, names, postgresddl, quarantine, spelling, sqliteddl
 from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link, Overtaken
 from tailrace.sync.exchange import ROW_STAMP, Key, Receipt, RowBatch
@@ -28,8 +28,8 @@ _BY_INDEX: Final = "SELECT set_config('enable_hashjoin', 'off', true), set_confi
 _TRACKER: Final = (names.TRACKER_NODE, names.TRACKER_VERSION, names.TRACKER_VERSION_NODE, names.TRACKER_PROCESSED)
 
 
-class _NoRoom(Exception):
-    """Some row has to be left, and others not."""
+class _NotAll(Exception):
+    """Some row has to be left or refused, and others not."""
 
 
 def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
@@ -44,7 +44,7 @@ def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
             return None
         with link.savepoint():
             return _Bulk(reception, _in_order(shape, batch)).received()
-    except _NoRoom:
+    except _NotAll:
         pass
     except reception.refusals:
         pass
@@ -116,11 +116,14 @@ class _Bulk:
 
     def received(self) -> Receipt:
         self._fill()
+        keys = self._rows.picked([self._shape.column_names.index(name) for name in self._shape.key])
+        if spelling.misspelt(self._link, self._shape, keys):
+            raise _NotAll
         receipt, losing = Receipt(), list[quarantine.Lost]()
         if self._link.rows(f"SELECT 1 FROM {self._shape.stamp} LIMIT 1"):
             receipt, losing = self._judged()
         if quarantine.without_room(self._reception, losing):
-            raise _NoRoom
+            raise _NotAll
         self._write()
         quarantine.keep_lost(self._reception, losing)
         take_turn(self._link, self._shape)

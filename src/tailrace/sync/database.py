@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
+from tailrace.sync import sqlstate
 from tailrace.sync.columns import Columns
 from tailrace.sync.names import Dialect
 from tailrace.sync.packages import check_packages
@@ -32,15 +33,6 @@ _FETCHED_ROWS_MAX: Final = 128
 """How long rows are is seen when they are here, so not too many come at a time."""
 _GROWTH: Final = 4
 _IDLE_MAX: Final = 16
-_MET_OTHERS: Final = ("40001", "40P01")
-"""PostgreSQL's states of a transaction that failed only because of others at the same time."""
-
-_REFERENCES: Final = ("23503", "23001")
-"""PostgreSQL's states of a foreign key that does not hold."""
-
-
-_COLLISION: Final = "23505"
-"""PostgreSQL's state of a value that another row has already."""
 
 
 class Overtaken(Exception):
@@ -49,6 +41,14 @@ class Overtaken(Exception):
 
 class Unfit(Exception):
     """A value that a column would change without a word. The database would take it, and sync does not want it to."""
+
+
+class Undone(Exception):
+    """A row has made SQLite undo the whole transaction, and not only what was tried."""
+
+    def __init__(self, cause: sqlite3.Error) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class Page(NamedTuple):
@@ -80,15 +80,22 @@ class Link(ABC):
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """What fails inside is as if it had not been tried."""
+        """What fails inside is as if it had not been tried. What the database does not want is then raised as one of
+        its `refusals`, and nothing else is."""
         self.run("SAVEPOINT tailrace_sync")
         try:
             yield
         except BaseException:
-            self.run("ROLLBACK TO SAVEPOINT tailrace_sync")
-            self.run("RELEASE SAVEPOINT tailrace_sync")
+            if self.is_open:
+                self.run("ROLLBACK TO SAVEPOINT tailrace_sync")
+                self.run("RELEASE SAVEPOINT tailrace_sync")
             raise
         self.run("RELEASE SAVEPOINT tailrace_sync")
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether the transaction can go on."""
 
     def value(self, statement: str, values: Values = ()) -> Any:
         """The only value of a query; None when there is no row."""
@@ -101,7 +108,11 @@ class Database(ABC):
 
     dialect: ClassVar[Dialect]
     refusals: ClassVar[tuple[type[Exception], ...]]
-    """What the driver raises when the database does not want a row."""
+    """What a savepoint raises when the database does not want a row."""
+
+    @abstractmethod
+    def is_refusal(self, error: BaseException | None) -> bool:
+        """Whether the database did not want a row, and would take others."""
 
     @abstractmethod
     def is_about_others(self, error: BaseException | None) -> bool:
@@ -162,6 +173,20 @@ class _SqliteLink(Link):
     def run_many(self, statement: str, values: Iterable[Values]) -> None:
         self.connection.executemany(statement, values)
 
+    @property
+    def is_open(self) -> bool:
+        return self.connection.in_transaction
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        try:
+            with super().savepoint():
+                yield
+        except sqlite3.Error as error:
+            if self.is_open:
+                raise
+            raise Undone(error) from error
+
     def _exactly(self, read: Callable[[], Work]) -> Work:
         """SQLite keeps any bytes as text. Those that are no UTF-8 are read as bytes, which is slower, so only then."""
         try:
@@ -198,6 +223,9 @@ class SqliteDatabase(Database):
         self._turn = threading.Lock()
         self._is_wal = False
         self._idle = _Idle[sqlite3.Connection]()
+
+    def is_refusal(self, error: BaseException | None) -> bool:
+        return isinstance(error, self.refusals)
 
     def is_about_others(self, error: BaseException | None) -> bool:
         is_reference = isinstance(error, sqlite3.IntegrityError) and str(error) == "FOREIGN KEY constraint failed"
@@ -237,6 +265,8 @@ class SqliteDatabase(Database):
                     raise _not_a_value("a whole number has more than 64 bits") from error
                 if isinstance(error, Unfit):
                     raise _not_a_value(str(error)) from error
+                if isinstance(error, Undone):
+                    raise error.cause from error
                 raise
         self._idle.give(connection)
         return result
@@ -252,8 +282,9 @@ class SqliteDatabase(Database):
 
 
 class _PostgresLink(Link):
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, database: PostgresDatabase) -> None:
         self.connection = connection
+        self._database = database
 
     def run(self, statement: str, values: Values = ()) -> int:
         return int(self.connection.execute(statement, values or None).rowcount)
@@ -272,6 +303,22 @@ class _PostgresLink(Link):
         with self.connection.cursor() as cursor:
             cursor.executemany(statement, values)
 
+    @property
+    def is_open(self) -> bool:
+        return not self.connection.closed
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        import psycopg
+
+        try:
+            with super().savepoint():
+                yield
+        except psycopg.Error as error:
+            if self._database.is_refusal(error):
+                raise
+            raise self._database.told(error) from error
+
 
 class PostgresDatabase(Database):
     """A database of a server, through as many connections as there is work at the same time."""
@@ -284,11 +331,16 @@ class PostgresDatabase(Database):
         self._server = Server(address, "sync.unreachable")
         self._idle = _Idle[Any]()
 
+    def is_refusal(self, error: BaseException | None) -> bool:
+        from psycopg import DataError
+
+        return isinstance(error, Unfit | DataError) or sqlstate.is_about_row(error)
+
     def is_about_others(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlstate", None) in _REFERENCES or self.is_collision(error)
+        return getattr(error, "sqlstate", None) in sqlstate.REFERENCES or self.is_collision(error)
 
     def is_collision(self, error: BaseException | None) -> bool:
-        return getattr(error, "sqlstate", None) == _COLLISION
+        return getattr(error, "sqlstate", None) == sqlstate.COLLISION
 
     @property
     def place(self) -> str:
@@ -296,10 +348,13 @@ class PostgresDatabase(Database):
 
     @property
     def refusals(self) -> tuple[type[Exception], ...]:  # type: ignore[override]
-        from psycopg import DataError, IntegrityError, InternalError, errors
+        from psycopg import Error
 
-        told = (errors.RaiseException, errors.InsufficientPrivilege, errors.AssertFailure)
-        return Unfit, IntegrityError, DataError, InternalError, errors.WithCheckOptionViolation, *told
+        return Unfit, Error
+
+    def told(self, error: Exception) -> TailraceError:
+        """An error of the driver as ours."""
+        return self._server.error(error)
 
     def read(self, work: Callable[[Link], Work]) -> Work:
         return self._do(work, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -327,7 +382,7 @@ class PostgresDatabase(Database):
                 cause = error.__cause__
                 if isinstance(cause, psycopg.DataError) and error.code == "sync.unreachable":
                     raise _not_a_value(str(cause).strip().partition("\n")[0]) from cause
-                if not isinstance(cause, psycopg.Error) or cause.sqlstate not in _MET_OTHERS or not tries_left:
+                if not isinstance(cause, psycopg.Error) or cause.sqlstate not in sqlstate.MET_OTHERS or not tries_left:
                     raise
         raise AssertionError("the last try returns or raises")
 
@@ -349,7 +404,7 @@ class PostgresDatabase(Database):
 
     def _once(self, connection: Any, work: Callable[[Link], Work]) -> Work:
         try:
-            result = work(_PostgresLink(connection))
+            result = work(_PostgresLink(connection, self))
             connection.execute("COMMIT")
         except BaseException:
             if not connection.closed:

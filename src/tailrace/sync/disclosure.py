@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.sync import names
+from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
 from tailrace.sync.exchange import ANY_NODE, Tracker
 from tailrace.sync.names import Dialect, equal
 from tailrace.sync.shape import Shape
+from tailrace.sync.spelling import misspelt
 from tailrace.sync.templates import for_node
 from tailrace.sync.trackers import as_json, bound, current, is_gone, is_open, key_columns, table_join, versions_told
 
@@ -46,7 +48,9 @@ def _among(link: Link, shape: Shape, node: int, trackers: Sequence[Tracker], *, 
         query = f"""SELECT door_a.place FROM {versions_told(shape)}
             JOIN {shape.stamp} AS door_st ON {equal(keys, asked)} {joined}
             {"WHERE" if where else ""} {" AND ".join(where)} ORDER BY door_a.place"""
-        return [trackers[place - 1] for (place,) in link.rows(query, (as_json(shape, bound(shape, trackers)),))]
+        found = [trackers[place - 1] for (place,) in link.rows(query, (as_json(shape, bound(shape, trackers)),))]
+        odd = misspelt(link, shape, Columns.of_rows(each.key for each in found))  # their rows are told of what is wrong
+        return [each for each in found if each.key not in odd]
     query = f"SELECT 1 FROM {shape.stamp} AS door_st {joined} WHERE {' AND '.join((equal(keys, asked), *where))}"
     values = [told if is_exact else told[: len(keys)] for told in bound(shape, trackers)]
     return [each for each, told in zip(trackers, values, strict=True) if link.rows(query, told)]

@@ -72,7 +72,7 @@ class Reception:
     sender: int
     oneself: int
     refusals: tuple[type[Exception], ...]
-    """What the driver raises when the database does not want a row."""
+    """What a savepoint raises when the database does not want a row."""
     is_about_others: Callable[[BaseException], bool]
     """Whether that was only because of rows that are not here yet, or still are."""
     is_collision: Callable[[BaseException], bool]
@@ -85,6 +85,11 @@ class Reception:
     """Rows that were changed later than this are not."""
     authors: Authors = Authors.ANY
     """Whose versions the sender may send."""
+
+    def refusal(self, error: BaseException) -> Refusal:
+        """What the database says against a row."""
+        why = str(error).strip().partition("\n")[0]
+        return Refusal(why, self.is_about_others(error), self.is_collision(error))
 
 
 def incoming(shape: Shape, sender: int, batch: RowBatch) -> list[Incoming]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from tailrace.errors import TailraceError
-from tailrace.sync import changes, counts, growth, names, postgresddl, sqliteddl
+from tailrace.sync import candidate, changes, counts, growth, names, postgresddl, sqliteddl
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Entity, check_entities
 from tailrace.sync.names import Dialect, mark, quoted
@@ -136,6 +136,7 @@ def _be_somebody(link: Link, dialect: Dialect) -> None:
 
 
 def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
+    candidate.check_is_table(link, entity, dialect)
     shape = shape_of(link, entity, dialect)
     ddl = postgresddl if dialect is Dialect.POSTGRES else sqliteddl
     known = installed(link, dialect)
@@ -145,6 +146,7 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     if before is not None:
         if before[-1] == definition and _is_whole(link, shape):
             if dialect is Dialect.POSTGRES:  # there triggers can be disabled for a while
+                candidate.check_rows(link, shape)
                 _run(link, postgresddl.catch_up(shape))
             return shape
         _check_same_tables(shape, before)
@@ -153,7 +155,8 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     else:
         _check_free(link, dialect, (*_folded(shape), entity.view_name))
         _wait_for_writers(link, shape, "SHARE ROW EXCLUSIVE")
-    _check_unique(link, shape)
+    candidate.check_key(link, shape)
+    candidate.check_rows(link, shape)
     _run(link, ddl.tables_of(shape))
     _run(link, ddl.backfill(shape) if before is None else ddl.catch_up(shape))
     if growth.ask_again(link, shape) or before is None:
@@ -261,19 +264,6 @@ def _check_same_tables(shape: Shape, before: tuple[str, str, str, str, str]) -> 
     if before[-1].split()[0] != _definition(shape).split()[0]:
         what = f"table {entity.table}: its key, its version or the name of its tracker has changed"
         raise TailraceError("config.invalid", what, hint="tailrace sync uninstall, then install: all rows are compared")
-
-
-def _check_unique(link: Link, shape: Shape) -> None:
-    """A key that does not identify a row is found now, and not by the first row that comes."""
-    keys = ", ".join(shape.table_key)
-    override = " OVERRIDING SYSTEM VALUE" if shape.dialect is Dialect.POSTGRES else ""
-    rows = f"{override} SELECT {keys} FROM {shape.table} WHERE 1 = 0"
-    try:
-        with link.savepoint():
-            link.run(f"EXPLAIN INSERT INTO {shape.table}({keys}) {rows} ON CONFLICT ({keys}) DO NOTHING")
-    except Exception as error:
-        what = f"table {shape.entity.table}: there is no unique index on {keys}"
-        raise TailraceError("config.invalid", what, hint="make one, or name other columns with `key`") from error
 
 
 def _drop_triggers(link: Link, table_id: int, view: str, dialect: Dialect) -> None:

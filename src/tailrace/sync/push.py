@@ -19,14 +19,13 @@ from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_CHANNELS_MAX, SYNC_CHANNELS_PER_NODE_MAX
 from tailrace.sync.auth import Gate
 from tailrace.sync.failing import unexpected
+from tailrace.sync.seen import Seen
 from tailrace.sync.store import SyncStore
 
 LOOK_S: Final = 0.1
 SWEEP_S: Final = 2.0
 """How often nodes are told of what another process has found."""
 HEARTBEAT_S: Final = 15.0
-SEEN_S: Final = 30.0
-"""How often it is written down who was there."""
 _AGAIN_S: Final = 2.0
 _log: Final = logging.getLogger(__name__)
 
@@ -168,10 +167,9 @@ class Dispatcher:
         self._store = store
         self._processing = processing
         self._channels = channels
-        self._gate = gate
+        self._seen = Seen(store, gate)
         self._stop = threading.Event()
         self._swept = time.monotonic()
-        self._noted: float | None = None
         self._found = 0
         self._thread = threading.Thread(target=self._run, name="tailrace sync push", daemon=True)
 
@@ -196,7 +194,7 @@ class Dispatcher:
             else:
                 failed = ""
         with suppress(Exception):  # it is a pity, and no more
-            self._note_seen(time.monotonic())
+            self._seen.note(time.monotonic(), at_once=True)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -209,10 +207,4 @@ class Dispatcher:
                 for channel in channels:
                     if tables := channel.fresh(pending):
                         channel.send(tables)
-        if self._noted is None or now - self._noted >= SEEN_S:
-            self._note_seen(now)
-
-    def _note_seen(self, now: float) -> None:
-        if seen := self._gate.take_seen():
-            self._noted = now
-            self._store.saw(seen)
+        self._seen.note(now)

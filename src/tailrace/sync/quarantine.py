@@ -7,6 +7,7 @@ the sender of the one that stays nor its author is known to have had the other o
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -95,7 +96,7 @@ def keep_refused(reception: Reception, row: Incoming, why: str) -> bool:
     """A row that came is not wanted; whether there was room for it, as with the others."""
     shape, sender = reception.shape, reception.sender
     told = None if row.is_deleted else dict(zip(shape.column_names, row.values, strict=True))
-    entry = _entry(shape, Why.REFUSED, Lost(row.key, sender, str(row.version), told), why, sender)
+    entry = _entry(shape, Why.REFUSED, Lost(_indexed(row.key), sender, str(row.version), told), why, sender)
     return _keep(reception.link, shape, entry, reception.room)
 
 
@@ -197,6 +198,9 @@ class _Entry(NamedTuple):
 
 
 _COLUMNS: Final = ("qKind", "qTableId", "qKey", "qNode", "qVersion", "qReason", "qRow", "qAt", "qSender", "qBytes")
+_KEY_BYTES_MAX: Final = 1000
+_PART_MAX: Final = 60
+"""Of a longer key so many characters of each part are kept."""
 _SAME: Final = 5
 """So many of them say whether it is the same."""
 
@@ -207,6 +211,17 @@ def _entry(shape: Shape, why: Why, lost: Lost, reason: str, sender: int) -> _Ent
     size = len(key) + len(lost.version) + len(reason.encode()) + len(row or b"")
     told = None if row is None else row.decode()
     return _Entry(why, shape.table_id, key.decode(), lost.node, lost.version, reason, told, _now_ms(), sender, size)
+
+
+def _indexed(key: Key) -> Key:
+    """A key that an index can hold: PostgreSQL may have refused the row for want of that. The row has all of it."""
+    if len(orjson.dumps(key)) <= _KEY_BYTES_MAX:
+        return key
+    return tuple(_cut(part) if isinstance(part, str) and len(part) > _PART_MAX else part for part in key)
+
+
+def _cut(text: str) -> str:
+    return f"{text[:_PART_MAX]}… ({len(text):,} characters, {hashlib.sha256(text.encode()).hexdigest()[:16]})"
 
 
 def _lost_entry(reception: Reception, edit: Lost) -> _Entry:

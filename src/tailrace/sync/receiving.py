@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, swapping, waiting
+from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, spelling, swapping, waiting
+from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
@@ -54,6 +55,9 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     sound = [row for row in rows if row.key not in refused]
     before: dict[Key, Here] = {}
     readable = _unless_refused(reception, sound, refused, lambda some: before.update(_here(link, shape, some)))  # 1
+    odd = spelling.misspelt(link, shape, Columns.of_rows(row.key for row in readable))
+    refused |= {key: Refusal(why) for key, why in odd.items()}
+    readable = [row for row in readable if row.key not in odd]
     refused |= {key: Refusal(why) for key, why in authors.foreign(reception, readable, before).items()}
     claimed = authors.claimed(reception, readable, before)
     readable = [row for row in readable if row.key not in refused and row.key not in claimed]
@@ -87,7 +91,8 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     gone = {ack.tracker.key for ack in receipt.refused} | early
     left = {ack.tracker.key for ack in receipt.left}
     quarantine.keep_lost(reception, [edit for edit in losing if edit.key not in gone | left])  # 3
-    _note_versions(reception, [(row, row.key in gone) for row in readable if row.key not in left])  # 4
+    _note_versions(reception, [(row, False) for row in readable if row.key not in gone | left])  # 4
+    _note_refused(reception, [row for row in readable if row.key in gone])
     return receipt
 
 
@@ -101,12 +106,15 @@ def _settled(reception: Reception, rows: Sequence[Incoming], before: Mapping[Key
     return now
 
 
-def set_aside(reception: Reception, batch: RowBatch, why: str) -> Receipt:
-    """Let rows wait which the database does not want at the end of a transaction."""
-    rows = incoming(reception.shape, reception.sender, batch)
-    receipt = Receipt(left=[_left(row, why) for row in rows if not waiting.keep(reception, row, why)])
+def set_aside(reception: Reception, batch: RowBatch, error: BaseException) -> Receipt:
+    """Keep a row which the database does not want at the end of a transaction, or because of which it ends one."""
+    rows, refusal = incoming(reception.shape, reception.sender, batch), reception.refusal(error)
+    receipt = Receipt(left=[_left(row, refusal.why) for row in rows if not _kept(reception, row, refusal)])
     left = {ack.tracker.key for ack in receipt.left}
-    _note_versions(reception, [(row, True) for row in rows if row.key not in left])
+    kept = [row for row in rows if row.key not in left]
+    if not refusal.is_about_others:
+        receipt.refused.extend(Ack(row.tracker, refusal.why) for row in kept)
+    _note_refused(reception, kept)
     return receipt
 
 
@@ -183,9 +191,7 @@ def _unless_refused(
             work(rows)
     except reception.refusals as error:
         if len(rows) == 1:
-            why = str(error).strip().partition("\n")[0]
-            about = reception.is_about_others(error), reception.is_collision(error)
-            refused[rows[0].key] = Refusal(why, *about)
+            refused[rows[0].key] = reception.refusal(error)
             return []
         half = len(rows) // 2
         first = _unless_refused(reception, rows[:half], refused, work)
@@ -271,6 +277,11 @@ def _note_versions(reception: Reception, rows: Sequence[tuple[Incoming, bool]]) 
     _put_trackers(link, shape, others, leaves_open=shape.entity.is_told_by_hooks)
     if shape.entity.is_told_by_hooks:
         changes.ask_hooks(link, shape, asked)
+
+
+def _note_refused(reception: Reception, rows: Sequence[Incoming]) -> None:
+    """The same for rows that were not taken. One whose key is too long to be noted does without."""
+    _unless_refused(reception, rows, {}, lambda some: _note_versions(reception, [(row, True) for row in some]))
 
 
 def _put_trackers(link: Link, shape: Shape, values: Sequence[tuple[object, ...]], *, leaves_open: bool = False) -> None:

@@ -33,6 +33,7 @@ from tailrace.sync.content import JSON, MORE, read_json
 from tailrace.sync.counts import HEADER, Counts
 from tailrace.sync.entity import Authors
 from tailrace.sync.exchange import Receipt, RowBatch
+from tailrace.sync.faults import Faults
 from tailrace.sync.openapi import document
 from tailrace.sync.outgoing import next_page
 from tailrace.sync.push import Channels, Dispatcher, Processing
@@ -107,6 +108,7 @@ class Service:
         self._processing = Processing(store)
         self._channels = Channels()
         self._pool: ThreadPoolExecutor | None = None
+        self.faults = Faults()
         self._has_rows: set[int] = set()
         """Tables that were not empty once. They never will be, or it does no harm to think so."""
 
@@ -144,7 +146,8 @@ class Service:
             try:
                 return await endpoint(request, await self._known_caller(request))
             except TailraceError as error:
-                return failure(error)
+                is_fault = error.code == "sync.unreachable" or error.code not in STATUS
+                return failure(self.faults.told(error) if is_fault else error)
             except ClientDisconnect:
                 return nothing()
             except Exception:  # noqa: BLE001  the caller is told nothing of it, and the server goes on

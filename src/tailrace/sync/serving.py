@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_BODY_BYTES_MAX, SYNC_HEAD_S, SYNC_REQUESTS_MAX, SYNC_STALLED_S
 from tailrace.serving.bounds import Bounds
 from tailrace.serving.server import HttpServer, Tls
@@ -35,6 +36,12 @@ class SyncServer(HttpServer):
         )
         super().__init__(served, listen, bounds, tls, has_lifespan=True)
         self._service = served.state.service
+
+    @property
+    def fault(self) -> TailraceError | None:
+        """Why requests have failed lately, if that was because of this side."""
+        found: TailraceError | None = self._service.faults.latest
+        return found
 
     def stop(self) -> None:
         """Serve nobody any more. What is being done is done to its end."""

@@ -16,6 +16,8 @@ from tailrace.sync.names import Dialect, mark, numbered, quoted
 KEY_COLUMNS_MAX: Final = 4
 _NOT_IN_VIEWS: Final = ("true", "false")
 """SQLite gives columns of views another name than these."""
+_SQLITE_STRICT: Final = "SELECT strict FROM pragma_table_list WHERE name = ?1 COLLATE NOCASE AND schema = 'main'"
+"""In such a table ANY keeps values as they are; elsewhere it is a type for numbers."""
 _POSTGRES_COLUMNS: Final = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attgenerated <> '',
        coalesce(array_position(i.indkey::int2[], a.attnum), -1) + 1,
@@ -254,6 +256,8 @@ def _check_lengths(entity: Entity) -> None:
 def _sqlite(link: Link, entity: Entity) -> tuple[list[Column], tuple[str, ...]]:
     query = """SELECT name, type, hidden, pk, dflt_value, "notnull" FROM pragma_table_xinfo(?1) WHERE hidden <> 1"""
     found = link.rows(query, (entity.table,))
+    if any(row[1].upper() == "ANY" for row in found) and link.value(_SQLITE_STRICT, (entity.table,)):
+        found = [(name, "" if kind.upper() == "ANY" else kind, *more) for name, kind, *more in found]
     columns = [
         Column(name, declared, _sqlite_kind(declared), bool(hidden), default, bool(required))
         for name, declared, hidden, _, default, required in found

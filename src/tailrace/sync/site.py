@@ -39,6 +39,7 @@ class SyncSite:
         self._report = report
         self._changed = changed
         self._closing = ExitStack()
+        self._server: SyncServer | None = None
         self.url: str | None = None
         """Where other nodes reach it."""
 
@@ -53,7 +54,8 @@ class SyncSite:
                 enrol = None if form.enrol is None else form.enrol.get_secret_value()
                 tls = None if form.tls is None else Tls(form.tls.certificate, form.tls.key)
                 options = ServerOptions(form.accept, enrol, form.origins, form.authors)
-                self.url = opening.enter_context(SyncServer(self._store, form.listen, options, tls)).url
+                self._server = opening.enter_context(SyncServer(self._store, form.listen, options, tls))
+                self.url = self._server.url
             node = SyncNode.over(self._store, clock=form.clock.rule, warn=self._report)
             peers = [peer.address for peer in form.peers]
             self._running = opening.enter_context(Continuous(node, peers, changed=self._changed))
@@ -77,7 +79,8 @@ class SyncSite:
 
     def status(self) -> dict[str, Any]:
         """How it is doing, as plain JSON."""
-        error = self._running.error
+        fault = None if self._server is None else self._server.fault
+        error = self._running.error or fault
         standings = self._standings.read()
         return {
             "node": self.node,

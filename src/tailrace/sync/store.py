@@ -369,9 +369,9 @@ class SyncStore:
             self._look()
             raise
         except TailraceError as error:
-            if not self.database.is_about_others(error.__cause__):
+            if error.__cause__ is None or not self.database.is_refusal(error.__cause__):
                 raise
-            return self._receive_in_parts(table_id, sender, batch, str(error.__cause__), whose)
+            return self._receive_in_parts(table_id, sender, batch, error.__cause__, whose)
         if unknown:
             self._ignored[table_id] = batch.unknown | self._ignored.get(table_id, frozenset())
         return receipt
@@ -411,11 +411,13 @@ class SyncStore:
         self.database.write(lambda link: setback.start_over(link, self.database.dialect, shapes, found))
         return found
 
-    def _receive_in_parts(self, table_id: int, sender: int, batch: RowBatch, why: str, whose: Authors) -> Receipt:
+    def _receive_in_parts(
+        self, table_id: int, sender: int, batch: RowBatch, error: BaseException, whose: Authors
+    ) -> Receipt:
         """Foreign keys may be looked at only when a transaction ends. Rows that fail there are found by halving."""
         if len(batch) == 1:
             return self.database.write(
-                lambda link: receiving.set_aside(self._reception(link, table_id, sender), batch, why)
+                lambda link: receiving.set_aside(self._reception(link, table_id, sender), batch, error)
             )
         half = len(batch) // 2
         receipt = Receipt()
@@ -463,10 +465,10 @@ class SyncStore:
         except Outdated:
             self._look()
         except TailraceError as error:
-            is_about_others = self.database.is_about_others(error.__cause__)
-            if error.code == "sync.unreachable" and not is_about_others:
+            is_refusal = self.database.is_refusal(error.__cause__)
+            if error.code == "sync.unreachable" and not is_refusal:
                 raise
-            if is_about_others and len(rows.ids) > 1:  # foreign keys that are looked at when a transaction ends
+            if is_refusal and len(rows.ids) > 1:  # foreign keys that are looked at when a transaction ends
                 for half in rows.halves():
                     self._take_again(half)
 

@@ -92,6 +92,8 @@ class Server:
         """What an error of the driver means, and what to do."""
         sqlstate = getattr(error, "sqlstate", None)
         what = f"database {self.place}: {_first_line(str(error))}"
+        if (function := _raised_in(error)) is not None:
+            return TailraceError(self.unreachable, what, hint=f"look into what raises it: {function}")
         is_login = any(words in what for words in _LOGIN)  # libpq gives no SQLSTATE while it connects
         if is_login or sqlstate in ("28000", "28P01", "3D000"):
             return TailraceError(self.unreachable, what, hint="correct user, password or database in `url`")
@@ -114,6 +116,13 @@ def is_away(error: Exception) -> bool:
     if sqlstate:
         return str(sqlstate).startswith(_AWAY)
     return not isinstance(error, psycopg.DataError | psycopg.ProgrammingError)
+
+
+def _raised_in(error: Exception) -> str | None:
+    """The function of the database that has raised an error itself, whatever state it gives it."""
+    if not isinstance(error, psycopg.Error) or error.diag.source_function != "exec_stmt_raise":
+        return None
+    return _first_line(error.diag.context or "")
 
 
 def _first_line(told: str) -> str:
