@@ -89,9 +89,10 @@ def _has_other_triggers(link: Link, shape: Shape) -> bool:
     """Whether somebody else's triggers would do something that has to be noticed. Those of a pipeline only look."""
     if shape.dialect is Dialect.POSTGRES:
         query = r"""SELECT 1 FROM pg_trigger
-            WHERE NOT tgisinternal AND tgname NOT LIKE $3 AND tgname NOT LIKE 'tailrace\_%'
+            WHERE NOT tgisinternal AND ltrim(tgname, $4) NOT LIKE $3 AND tgname NOT LIKE 'tailrace\_%'
             AND tgrelid IN (to_regclass($1), to_regclass($2)) LIMIT 1"""
-        return bool(link.rows(query, (shape.table, shape.view, rf"door\_{shape.table_id}\_%")))
+        own = rf"door\_{shape.table_id}\_%", postgresddl.FIRST + postgresddl.LAST
+        return bool(link.rows(query, (shape.table, shape.view, *own)))
     query = """SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name NOT GLOB ?3 AND name NOT GLOB 'tailrace_*'
         AND tbl_name COLLATE NOCASE IN (?1, ?2) LIMIT 1"""
     return bool(link.rows(query, (shape.entity.table, shape.entity.view_name, f"door_{shape.table_id}_*")))

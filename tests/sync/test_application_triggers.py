@@ -1,0 +1,149 @@
+"""Triggers that an application has on its tables: they may set versions, change rows, and leave some out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.sync.store import SyncStore
+from tests.sync import todo
+from tests.sync.conftest import Places
+from tests.sync.direct import sync
+from tests.sync.places import Place
+
+HOUR_MS = 3_600_000
+NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+WHOLE_SECONDS = "(floor(extract(epoch FROM now())) * 1000)::bigint"
+
+
+def before(place: Place, name: str, what: str, when: str = "INSERT OR UPDATE") -> None:
+    """A trigger in PostgreSQL that does something to a row before it is written."""
+    place.run(
+        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {what} END$$",
+        f"CREATE TRIGGER {name} BEFORE {when} ON todo FOR EACH ROW EXECUTE FUNCTION {name}()",
+    )
+
+
+def touching(place: Place, time: str) -> SyncStore:
+    """A node whose application sets the version by itself, as most do; its trigger's name is behind most others."""
+    store = todo.node(place)
+    before(place, "zz_touch", f"NEW.changed := {time}; RETURN NEW;")
+    return store
+
+
+def is_settled(one: SyncStore, two: SyncStore) -> bool:
+    done = sync(one, two)
+    return (done.sent, done.fetched) == (0, 0)
+
+
+def versions(place: Place) -> list[tuple[Any, ...]]:
+    """Of rows that are there, by the table and by the stamps."""
+    at_row = "JOIN todoStamp ON stEntityPrimaryKey = id"
+    return place.ask(f"SELECT id, changed, stTime FROM todo {at_row} WHERE changed <> stTime OR stDeleted = true")
+
+
+def test_versions_in_whole_seconds_lose_no_edit(places: Places) -> None:
+    place, other = places("postgres"), places("sqlite")
+    one, two = touching(place, WHOLE_SECONDS), todo.node(other)
+    for number in range(3):
+        todo.put(place, 1, f"edit {number}")
+        sync(two, one)
+        assert todo.whats(other) == {1: f"edit {number}"}
+    assert versions(place) == []
+
+
+def test_an_application_that_sets_versions_goes_on_after_a_row_of_a_fast_clock(places: Places) -> None:
+    place, other = places("postgres"), places("sqlite")
+    one, two = touching(place, NOW_MS), todo.node(other)
+    other.run(f"UPDATE DoorSelf SET clockShift = {HOUR_MS}")
+    todo.put(other, 1, "an hour ahead")
+    sync(two, one)
+    ahead = todo.version(other, 1)
+    assert todo.version(place, 1) == ahead
+    todo.put(place, 1, "edit")
+    assert todo.version(place, 1) > ahead
+    sync(two, one)
+    assert todo.whats(other) == {1: "edit"}
+    todo.put(other, 1, "ahead again")
+    sync(two, one)
+    assert todo.whats(place) == {1: "ahead again"}
+    place.run("DELETE FROM todo")
+    todo.put(place, 1, "inserted again")
+    sync(two, one)
+    assert todo.whats(other) == {1: "inserted again"}
+
+
+def test_two_applications_that_set_versions_do_not_tell_each_other_for_ever(places: Places) -> None:
+    place, other = places("postgres"), places("postgres")
+    one, two = touching(place, NOW_MS), touching(other, NOW_MS)
+    todo.put(place, 1, "milk")
+    sync(two, one)
+    assert is_settled(two, one)
+    todo.put(other, 1, "bread")
+    sync(two, one)
+    assert is_settled(two, one)
+    assert place.ask("SELECT * FROM todo") == other.ask("SELECT * FROM todo")
+
+
+def test_a_trigger_that_changes_the_version_once_more(places: Places) -> None:
+    """After the row was noticed, or before: its stamp is that of the row."""
+    place, other = places("postgres"), places("sqlite")
+    one, two = todo.node(place), todo.node(other)
+    place.run(
+        f"""CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+            UPDATE todo SET changed = {WHOLE_SECONDS} - 1000 WHERE id = NEW.id; RETURN NULL; END$$""",
+        """CREATE TRIGGER a_late AFTER INSERT OR UPDATE OF what ON todo FOR EACH ROW
+            WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION late()""",
+    )
+    for what in ("milk", "bread"):
+        todo.put(place, 1, what)
+        assert versions(place) == []
+        sync(two, one)
+        assert todo.whats(other) == {1: what}
+
+
+def test_keys_that_move_up(place: Place, other: Place) -> None:
+    """Each row gets the key that another one has given up in the same statement."""
+    stores = []
+    for each in (place, other):
+        each.run("CREATE TABLE todo(id bigint PRIMARY KEY, changed bigint, what text)")
+        stores.append(each.install(todo.todo()))
+    one, two = stores
+    rows = ", ".join(f"({key}, 'of {key}')" for key in range(1, 301))
+    place.run(f"INSERT INTO todo(id, what) VALUES {rows}")
+    sync(two, one)
+    place.run("DELETE FROM todo WHERE id = 2")
+    place.run("UPDATE todo SET id = id - 1 WHERE id > 2")
+    assert todo.whats(place) == {1: "of 1", **{key: f"of {key + 1}" for key in range(2, 300)}}
+    assert versions(place) == []
+    sync(two, one)
+    assert place.ask("SELECT * FROM todo ORDER BY id") == other.ask("SELECT * FROM todo ORDER BY id")
+    assert is_settled(two, one)
+
+
+def test_rows_that_are_deleted_and_inserted_in_one_statement(places: Places) -> None:
+    place, other = places("postgres"), places("sqlite")
+    one, two = todo.node(place), todo.node(other)
+    place.run("INSERT INTO todo(id, what) SELECT g, 'old' FROM generate_series(1, 500) AS g")
+    sync(two, one)
+    place.run("WITH d AS (DELETE FROM todo RETURNING id) INSERT INTO todo(id, what) SELECT id, 'new' FROM d")
+    assert versions(place) == []
+    sync(two, one)
+    assert set(todo.whats(other).values()) == {"new"} and len(todo.whats(other)) == 500
+    assert is_settled(two, one)
+
+
+@pytest.mark.parametrize("dialect", ["postgres"])
+def test_what_triggers_do_to_others_while_a_version_is_corrected_is_noticed(place: Place) -> None:
+    store = todo.node(place)
+    place.run("INSERT INTO todo(id, what) SELECT g, '0' FROM generate_series(1, 20) AS g")
+    before(place, "tell", "UPDATE todo SET what = what::int + 1 WHERE id = 1 AND NEW.id > 1; RETURN NEW;", "UPDATE")
+    place.run("DELETE FROM todo WHERE id = 2")
+    count = "SELECT count(*) FROM ChangeLog WHERE chEntityPk = '1'"
+    (before_that,) = place.ask(count)[0]
+    place.run("UPDATE todo SET id = id - 1 WHERE id > 2")
+    (told,) = place.ask(count)[0]
+    assert told - before_that >= int(todo.whats(place)[1]) >= 18
+    assert versions(place) == []
+    assert store.process_changes()
