@@ -17,18 +17,24 @@ NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 WHOLE_SECONDS = "(floor(extract(epoch FROM now())) * 1000)::bigint"
 
 
-def before(place: Place, name: str, what: str, when: str = "INSERT OR UPDATE") -> None:
-    """A trigger in PostgreSQL that does something to a row before it is written."""
-    place.run(
-        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {what} END$$",
-        f"CREATE TRIGGER {name} BEFORE {when} ON todo FOR EACH ROW EXECUTE FUNCTION {name}()",
-    )
+def on_todo(place: Place, name: str, when: str, sqlite: str = "", postgres: str = "") -> None:
+    """A trigger of the application, in either dialect."""
+    if place.is_postgres:
+        body = f"$$BEGIN {postgres} END$$"
+        place.run(
+            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS {body}",
+            f"CREATE TRIGGER {name} {when} ON todo FOR EACH ROW EXECUTE FUNCTION {name}()",
+        )
+    else:
+        moment, _, events = when.partition(" ")
+        for event in events.split(" OR "):
+            place.run(f"CREATE TRIGGER {name}_{event} {moment} {event} ON todo {sqlite}")
 
 
 def touching(place: Place, time: str) -> SyncStore:
     """A node whose application sets the version by itself, as most do; its trigger's name is behind most others."""
     store = todo.node(place)
-    before(place, "zz_touch", f"NEW.changed := {time}; RETURN NEW;")
+    on_todo(place, "zz_touch", "BEFORE INSERT OR UPDATE", postgres=f"NEW.changed := {time}; RETURN NEW;")
     return store
 
 
@@ -138,12 +144,137 @@ def test_rows_that_are_deleted_and_inserted_in_one_statement(places: Places) -> 
 def test_what_triggers_do_to_others_while_a_version_is_corrected_is_noticed(place: Place) -> None:
     store = todo.node(place)
     place.run("INSERT INTO todo(id, what) SELECT g, '0' FROM generate_series(1, 20) AS g")
-    before(place, "tell", "UPDATE todo SET what = what::int + 1 WHERE id = 1 AND NEW.id > 1; RETURN NEW;", "UPDATE")
+    count = "UPDATE todo SET what = what::int + 1 WHERE id = 1 AND NEW.id > 1; RETURN NEW;"
+    on_todo(place, "counts", "BEFORE UPDATE", postgres=count)
     place.run("DELETE FROM todo WHERE id = 2")
-    count = "SELECT count(*) FROM ChangeLog WHERE chEntityPk = '1'"
-    (before_that,) = place.ask(count)[0]
+    lines = "SELECT count(*) FROM ChangeLog WHERE chEntityPk = '1'"
+    (before,) = place.ask(lines)[0]
     place.run("UPDATE todo SET id = id - 1 WHERE id > 2")
-    (told,) = place.ask(count)[0]
-    assert told - before_that >= int(todo.whats(place)[1]) >= 18
+    (after,) = place.ask(lines)[0]
+    assert after - before >= int(todo.whats(place)[1]) >= 18
     assert versions(place) == []
     assert store.process_changes()
+
+
+def leaves_out(place: Place) -> None:
+    on_todo(
+        place,
+        "leaves_out",
+        "BEFORE INSERT OR UPDATE",
+        "WHEN NEW.what = 'bad' BEGIN SELECT RAISE(IGNORE); END",
+        "IF NEW.what = 'bad' THEN RETURN NULL; END IF; RETURN NEW;",
+    )
+
+
+def test_rows_that_a_trigger_leaves_out_are_refused(place: Place, other: Place) -> None:
+    one, two = todo.node(place), todo.node(other)
+    leaves_out(other)
+    place.run("INSERT INTO todo(id, what) VALUES (1, 'bad'), (2, 'good'), (3, 'good')")
+    assert sync(two, one).refused == 1
+    assert todo.whats(other) == {2: "good", 3: "good"}
+    todo.put(place, 3, "bad")
+    assert sync(two, one).refused == 1
+    assert todo.whats(other) == {2: "good", 3: "good"}
+    for store, why in ((one, "rejected"), (two, "refused")):
+        found = [(each.why, each.key) for each in store.quarantined()]
+        assert found == [(why, [3]), (why, [1])]
+        assert all("a trigger of the table did not take it" in each.reason for each in store.quarantined())
+    assert is_settled(two, one)
+
+
+def test_a_deletion_that_a_trigger_leaves_out_is_refused(place: Place, other: Place) -> None:
+    one, two = todo.node(place), todo.node(other)
+    on_todo(
+        other,
+        "keeps",
+        "BEFORE DELETE",
+        "WHEN OLD.what = 'kept' BEGIN SELECT RAISE(IGNORE); END",
+        "IF OLD.what = 'kept' THEN RETURN NULL; END IF; RETURN OLD;",
+    )
+    place.run("INSERT INTO todo(id, what) VALUES (1, 'kept'), (2, 'not kept')")
+    sync(two, one)
+    place.run("DELETE FROM todo")
+    assert sync(two, one).refused == 1
+    assert todo.whats(other) == {1: "kept"}
+    assert versions(other) == []
+    assert [(each.why, each.key) for each in two.quarantined()] == [("refused", [1])]
+    assert "did not delete" in two.quarantined()[0].reason
+
+
+def test_a_deletion_of_which_a_trigger_makes_an_edit(place: Place, other: Place) -> None:
+    one, two = todo.node(place), todo.node(other)
+    edit = "UPDATE todo SET what = 'deleted' WHERE id = OLD.id;"
+    on_todo(other, "soft", "BEFORE DELETE", f"BEGIN {edit} SELECT RAISE(IGNORE); END", f"{edit} RETURN NULL;")
+    todo.put(place, 1, "milk")
+    sync(two, one)
+    todo.remove(place, 1)
+    sync(two, one)
+    sync(two, one)
+    assert todo.whats(other) == todo.whats(place) == {1: "deleted"}
+    assert is_settled(two, one)
+
+
+SHOUT = "UPDATE todo SET what = upper(what) WHERE id = NEW.id"
+SHOUTS = {
+    "before": ("BEFORE INSERT OR UPDATE", "NEW.what := upper(NEW.what); RETURN NEW;"),
+    "after": (
+        "AFTER INSERT OR UPDATE",
+        f"IF NEW.what <> upper(NEW.what) THEN {SHOUT}; END IF; RETURN NULL;",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "when"), [("postgres", "before"), ("postgres", "after"), ("sqlite", "after")]
+)  # SQLite's triggers cannot change a row before it is written
+@pytest.mark.parametrize("age", ["older", "younger"])
+@pytest.mark.parametrize("who", ["the caller", "the called", "both"])
+def test_what_a_trigger_makes_of_a_row_is_sent_once(place: Place, other: Place, when: str, age: str, who: str) -> None:
+    """Triggers that are there before sync run in another order than those that come later."""
+    stores = []
+    for each, name in ((place, "the caller"), (other, "the called")):
+        each.run(todo.CREATE)
+        if age == "younger":
+            stores.append(each.install(todo.todo()))
+        if who in (name, "both"):
+            moment, body = SHOUTS[when]
+            on_todo(each, "shout", moment, f"WHEN NEW.what <> upper(NEW.what) BEGIN {SHOUT}; END", body)
+        if age == "older":
+            stores.append(each.install(todo.todo()))
+    one, two = stores
+    todo.put(place, 1, "of one")
+    todo.put(other, 2, "of two")
+    for _ in range(3):
+        sync(one, two)
+    assert place.ask("SELECT * FROM todo ORDER BY id") == other.ask("SELECT * FROM todo ORDER BY id")
+    shouting = {"the caller": {2: "OF TWO"}, "the called": {1: "OF ONE"}, "both": {1: "OF ONE", 2: "OF TWO"}}[who]
+    assert todo.whats(place).items() >= shouting.items()
+    assert versions(place) == versions(other) == []
+    assert is_settled(one, two)
+
+
+@pytest.mark.parametrize("age", ["older", "younger"])
+def test_triggers_that_always_set_the_version_are_quiet_in_sqlite(places: Places, age: str) -> None:
+    """Those that come later than sync have the last word about the column, and yet what is sent has the stamp."""
+    place, other = places("sqlite"), places("sqlite")
+    now = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+    stores = []
+    for each in (place, other):
+        each.run(todo.CREATE)
+        if age == "younger":
+            stores.append(each.install(todo.todo()))
+        for event in ("INSERT", "UPDATE"):
+            touch = f"UPDATE todo SET changed = {now} WHERE id = NEW.id"
+            each.run(f"CREATE TRIGGER touch_{event} AFTER {event} ON todo BEGIN {touch}; END")
+        if age == "older":
+            stores.append(each.install(todo.todo()))
+    one, two = stores
+    todo.put(place, 1, "milk")
+    sync(two, one)
+    assert is_settled(two, one)
+    todo.put(other, 1, "bread")
+    sync(two, one)
+    assert is_settled(two, one)
+    assert todo.whats(place) == todo.whats(other) == {1: "bread"}
+    if age == "older":
+        assert versions(place) == versions(other) == []

@@ -296,7 +296,10 @@ def _received(shape: Shape) -> str:
         condition = shape.entity.receive.condition.of(shape.dialect)
         taken, gone = f"({taken}) AND ({condition})", f"({newer}) AND {shape.lets_go(condition)}"
     body = shape.entity.receive.body
-    takes = shape.upsert() if body is None else body.of(shape.dialect).strip().removesuffix(";") + ";"
+    takes = f"""{shape.upsert()}
+        IF NOT FOUND AND NEW.doortime IS NOT NULL THEN RAISE EXCEPTION '{names.NOT_TAKEN}'; END IF;"""
+    if body is not None:
+        takes = body.of(shape.dialect).strip().removesuffix(";") + ";"
     keys, at_row = ", ".join(shape.stamp_key), equal(shape.table_key, new)
     return f"""
 BEGIN
@@ -310,8 +313,12 @@ BEGIN
                 ON CONFLICT ({keys}) DO UPDATE
                 SET sttime = excluded.sttime, stnode = excluded.stnode, stdeleted = true
                 WHERE (s.sttime, s.stnode) < (excluded.sttime, excluded.stnode);{_OVERTAKEN}
-            DELETE FROM {shape.table} WHERE {at_row};
             {_change(shape, new, 2)}
+            DELETE FROM {shape.table} WHERE {at_row};
+            IF EXISTS (SELECT 1 FROM {shape.table} WHERE {at_row})
+                    AND EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_stamp} AND stdeleted) THEN
+                RAISE EXCEPTION '{names.NOT_DELETED}';
+            END IF;
         END IF;
     ELSIF ({taken}) THEN
         IF NEW.doortime IS NOT NULL THEN
