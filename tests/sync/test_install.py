@@ -139,8 +139,18 @@ def test_what_is_not_installed_cannot_be_opened(place: Place) -> None:
 def test_what_somebody_removed_is_made_again(place: Place) -> None:
     todo.node(place)
     before = objects(place)
-    place.run("DROP TRIGGER door_42_noticed ON todo" if place.is_postgres else "DROP TRIGGER door_42_ins")
+    place.run('DROP TRIGGER "!door_42_noticed" ON todo' if place.is_postgres else "DROP TRIGGER door_42_ins")
     assert objects(place) != before
+    place.install(todo.todo())
+    assert objects(place) == before
+
+
+def test_triggers_by_the_names_of_an_older_program_are_made_anew(places: Places) -> None:
+    place = places("postgres")
+    todo.node(place)
+    before = objects(place)
+    for now, then in (("!door_42_noticed", "door_42_noticed"), ("~door_42_versioned", "door_42_versioned")):
+        place.run(f'ALTER TRIGGER "{now}" ON todo RENAME TO {then}')
     place.install(todo.todo())
     assert objects(place) == before
 
@@ -150,7 +160,7 @@ def test_rows_that_came_past_the_triggers_are_told_after_installing_again(place:
     store.meet(PEER, WE_CALL)
     todo.put(place, 1, "noticed")
     assert keys(store) == [1]
-    place.run("DROP TRIGGER door_42_noticed ON todo" if place.is_postgres else "DROP TRIGGER door_42_ins")
+    place.run('DROP TRIGGER "!door_42_noticed" ON todo' if place.is_postgres else "DROP TRIGGER door_42_ins")
     place.run("INSERT INTO todo(id, what) VALUES (2, 'past the trigger')")
     assert keys(place.install(todo.todo())) == [1, 2]
 

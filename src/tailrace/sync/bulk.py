@@ -1,8 +1,7 @@
 """Receiving many rows at once, where the receive view would do nothing but what sync does by itself.
 
 The rows go into a temporary table, and from there in a few statements to where they belong. What is not simple is left
-to `receiving`, which takes rows one by one: deletions, rows without a stamp, rows that the database refuses, and tables
-on which somebody else has triggers.
+to `receiving`, which takes rows one by one: deletions, rows without a stamp, and rows that the database refuses.
 """
 # ruff: noqa: S608  names cannot be bound; all of them go through `quoted`
 
@@ -12,7 +11,7 @@ from typing import Final
 
 from tailrace.sync import authors, fresh, names, postgresddl, quarantine, spelling, sqliteddl
 from tailrace.sync.columns import Columns
-from tailrace.sync.database import Link, Overtaken
+from tailrace.sync.database import Overtaken
 from tailrace.sync.exchange import ROW_STAMP, Key, Receipt, RowBatch
 from tailrace.sync.incoming import Here, Incoming, Reception
 from tailrace.sync.names import CHANGED_KEY, Dialect, equal
@@ -35,7 +34,7 @@ class _NotAll(Exception):
 def receive(reception: Reception, batch: RowBatch) -> Receipt | None:
     """Take rows of a node; None when they have to be taken one by one, and nothing was done."""
     link, shape = reception.link, reception.shape
-    if not _is_simple(reception, batch) or _has_other_triggers(link, shape):
+    if not _is_simple(reception, batch):
         return None
     try:
         if shape.dialect is Dialect.SQLITE and (receipt := fresh.receive(reception, _in_order(shape, batch))):
@@ -83,18 +82,6 @@ def _in_order(shape: Shape, batch: RowBatch) -> Columns:
     """The columns as they are here, and the stamp. Those that nobody knows here yet are left out."""
     stamp = range(len(batch.columns), len(batch.columns) + len(ROW_STAMP))
     return batch.by_column.picked([*map(batch.columns.index, shape.column_names), *stamp])
-
-
-def _has_other_triggers(link: Link, shape: Shape) -> bool:
-    """Whether somebody else's triggers would do something that has to be noticed. Those of a pipeline only look."""
-    if shape.dialect is Dialect.POSTGRES:
-        query = r"""SELECT 1 FROM pg_trigger
-            WHERE NOT tgisinternal AND tgname NOT LIKE $3 AND tgname NOT LIKE 'tailrace\_%'
-            AND tgrelid IN (to_regclass($1), to_regclass($2)) LIMIT 1"""
-        return bool(link.rows(query, (shape.table, shape.view, rf"door\_{shape.table_id}\_%")))
-    query = """SELECT 1 FROM sqlite_master WHERE type = 'trigger' AND name NOT GLOB ?3 AND name NOT GLOB 'tailrace_*'
-        AND tbl_name COLLATE NOCASE IN (?1, ?2) LIMIT 1"""
-    return bool(link.rows(query, (shape.entity.table, shape.entity.view_name, f"door_{shape.table_id}_*")))
 
 
 class _Bulk:

@@ -214,7 +214,7 @@ def _is_whole(link: Link, shape: Shape) -> bool:
         query = f"SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger') AND name IN ({marks})"
         return bool(link.value(query, made) == len(made))
     own = f"door_{shape.table_id}_"
-    made = [name for name in postgresddl.triggers_of(shape) if name.startswith(own) and not name.endswith("()")]
+    made = [name for name in postgresddl.triggers_of(shape) if own in name and not name.endswith("()")]
     query = "SELECT count(*) FROM pg_trigger WHERE tgname = ANY($1) AND tgrelid IN (to_regclass($2), to_regclass($3))"
     return bool(link.value(query, (made, shape.table, shape.view)) == len(made))
 

@@ -28,6 +28,9 @@ TRACKER_PROCESSED: Final = "trkrProcessed"
 STAMP_KEY: Final = "stEntityPrimaryKey"
 FROM_NODE: Final = "fromNodeId"
 """The column of a receive view that says who sent a row."""
+NOT_TAKEN: Final = "a trigger of the table did not take it"
+NOT_DELETED: Final = "a trigger of the table did not delete it"
+"""What receive views say when a row that came is not what it should be by now."""
 
 
 class Dialect(StrEnum):

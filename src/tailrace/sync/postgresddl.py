@@ -4,6 +4,10 @@ Rows of other nodes are written with the settings `tailrace.row` (table and key)
 which end with the transaction: triggers know by them that a row is written as it came. While `tailrace.quiet` is the
 number of a table, whoever writes sees to everything itself.
 
+PostgreSQL fires triggers in the order of their names. What gives rows their version comes last before they are written,
+so that no trigger of an application has the last word about it; what notices them comes first after that, so that what
+others do to the row then is a change of its own.
+
 Locks are taken in one order: a row, its stamp, its trackers. An application waits for sync at most as it would for
 another application.
 """
@@ -19,6 +23,9 @@ from tailrace.sync.exchange import AHEAD_MS
 from tailrace.sync.names import equal, quoted
 from tailrace.sync.shape import Shape
 
+FIRST: Final = "!"
+LAST: Final = "~"
+"""What names of triggers begin with that are to be the first, and the last."""
 _OVERTAKEN: Final = """
         IF NOT FOUND THEN
             RAISE EXCEPTION 'a newer version came meanwhile' USING ERRCODE = 'serialization_failure';
@@ -139,8 +146,9 @@ def triggers_of(shape: Shape) -> dict[str, str]:
     }
     for name, when in triggers.items():
         if name in functions:
-            full = f"door_{number}_{name}"
-            found[full] = f"CREATE TRIGGER {full} {when} EXECUTE FUNCTION {shape.own_table(full)}()"
+            function = f"door_{number}_{name}"
+            full = {"noticed": FIRST, "versioned": LAST}.get(name, "") + function
+            found[full] = f"CREATE TRIGGER {quoted(full)} {when} EXECUTE FUNCTION {shape.own_table(function)}()"
     return found
 
 
@@ -184,18 +192,22 @@ def _row_name(shape: Shape, row: str) -> str:
 
 def _is_theirs(shape: Shape) -> str:
     """Whether the row is written as it came. One that a receive view's body makes of it is a change made here."""
-    is_same = "" if shape.is_hash else f" AND current_setting('tailrace.time', true) = NEW.{shape.version}::text"
+    may_be_other = shape.is_hash or shape.entity.receive.body is None
+    is_same = "" if may_be_other else f" AND current_setting('tailrace.time', true) = NEW.{shape.version}::text"
     row = "coalesce(current_setting('tailrace.row', true), '')"
     return f"{row} <> ''{is_same} AND {row} = {_row_name(shape, 'NEW')}"
 
 
 def _versioned(shape: Shape) -> str:
-    """A change made here gets a version above all that were known of the row."""
+    """A change made here gets a version above all that were known of the row, one that came has its own."""
     version, at_new = f"NEW.{shape.version}", equal(shape.stamp_key, shape.row_key("NEW"))
     return f"""
 DECLARE known bigint;
 BEGIN
-    IF {_is_theirs(shape)} THEN RETURN NEW; END IF;
+    IF {_is_theirs(shape)} THEN
+        {version} := current_setting('tailrace.time')::bigint;
+        RETURN NEW;
+    END IF;
     known := (SELECT sttime FROM {shape.stamp} WHERE {at_new});
     IF {version} IS NULL OR {version} <= coalesce(known, 0) OR {version} > {now(shape)} + {AHEAD_MS} THEN
         {version} := greatest({now(shape)}, coalesce(known, 0) + 1);
@@ -205,24 +217,29 @@ END"""
 
 
 def _noticed(shape: Shape) -> str:
-    """What happens to the table gets a stamp and a line in the ChangeLog."""
+    """What happens to the table gets a stamp and a line in the ChangeLog. It never fails for an application: what a
+    statement does to other rows, or somebody else meanwhile, may have outdated the version that a row has got."""
     new, old = shape.row_key("NEW"), shape.row_key("OLD")
     keys, at_old = ", ".join(shape.stamp_key), equal(shape.stamp_key, old)
     insert = f"INSERT INTO {shape.stamp} AS s ({keys}, sttime, stnode) VALUES ({', '.join(new)}, "
     conflict = f"ON CONFLICT ({keys}) DO UPDATE SET stdeleted = false, stnode = excluded.stnode, sttime = "
-    is_newer = "WHERE (s.sttime, s.stnode) < (excluded.sttime, excluded.stnode)"
+    is_newer = "WHERE (s.sttime, s.stnode) <= (excluded.sttime, excluded.stnode)"
     overtaken = _OVERTAKEN
     if shape.entity.conflict is Rule.CUSTOM:
         is_newer = overtaken = ""
     own = f"{insert}{now(shape)}, {_self(shape)}) {conflict}greatest(excluded.sttime, s.sttime + 1);"
     if not shape.is_hash:
-        own = f"""{insert}NEW.{shape.version}, {_self(shape)}) {conflict}excluded.sttime
-            WHERE s.sttime <= excluded.sttime;{_OVERTAKEN}"""
+        later = f"greatest({now(shape)}, s.sttime + 1)"
+        later = f"CASE WHEN excluded.sttime > s.sttime THEN excluded.sttime ELSE {later} END"
+        own = f"""{insert}NEW.{shape.version}, {_self(shape)}) {conflict}{later} RETURNING sttime INTO stamped;
+        IF stamped <> NEW.{shape.version} THEN {_corrected(shape)}
+        END IF;"""
     bury = f"UPDATE {shape.stamp} SET {_buried(shape)} WHERE {at_old}; {_change(shape, old, 2)}"
     if shape.entity.deletes is Deletes.KEEP:
         at_tracker = equal(shape.tracker_key, old)
         bury = f"DELETE FROM {shape.stamp} WHERE {at_old}; DELETE FROM {shape.tracker} WHERE {at_tracker};"
     return f"""
+DECLARE stamped bigint;
 BEGIN
     IF TG_OP = 'DELETE' THEN
         IF NOT EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_old} AND stdeleted) THEN {bury}
@@ -242,6 +259,27 @@ BEGIN
 END"""
 
 
+def _corrected(shape: Shape) -> str:
+    """The row gets the version of its stamp, as if it had come so; another one may be on its way meanwhile."""
+    at_row = equal(shape.table_key, shape.row_key("NEW"))
+    settings = ("row", "time", "node")
+    kept = " ".join(f"outer_{name} text := current_setting('tailrace.{name}', true);" for name in settings)
+    back = ", ".join(f"set_config('tailrace.{name}', coalesce(outer_{name}, ''), true)" for name in settings)
+    return f"""
+            DECLARE {kept}
+            BEGIN
+                PERFORM {_as_it_came(shape, "stamped", _self(shape))};
+                UPDATE {shape.table} SET {shape.version} = stamped WHERE {at_row};
+                PERFORM {back};
+            END;"""
+
+
+def _as_it_came(shape: Shape, time: str, node: str) -> str:
+    """What says that the row is written with a stamp that it has already."""
+    values = {"row": _row_name(shape, "NEW"), "time": f"({time})::text", "node": f"({node})::text"}
+    return ", ".join(f"set_config('tailrace.{name}', {value}, true)" for name, value in values.items())
+
+
 def _received(shape: Shape) -> str:
     """Rows that are inserted into the receive view: those of other nodes, and those of whoever else writes to it."""
     new = shape.row_key("NEW")
@@ -258,7 +296,10 @@ def _received(shape: Shape) -> str:
         condition = shape.entity.receive.condition.of(shape.dialect)
         taken, gone = f"({taken}) AND ({condition})", f"({newer}) AND {shape.lets_go(condition)}"
     body = shape.entity.receive.body
-    takes = shape.upsert() if body is None else body.of(shape.dialect).strip().removesuffix(";") + ";"
+    takes = f"""{shape.upsert()}
+        IF NOT FOUND AND NEW.doortime IS NOT NULL THEN RAISE EXCEPTION '{names.NOT_TAKEN}'; END IF;"""
+    if body is not None:
+        takes = body.of(shape.dialect).strip().removesuffix(";") + ";"
     keys, at_row = ", ".join(shape.stamp_key), equal(shape.table_key, new)
     return f"""
 BEGIN
@@ -272,14 +313,16 @@ BEGIN
                 ON CONFLICT ({keys}) DO UPDATE
                 SET sttime = excluded.sttime, stnode = excluded.stnode, stdeleted = true
                 WHERE (s.sttime, s.stnode) < (excluded.sttime, excluded.stnode);{_OVERTAKEN}
-            DELETE FROM {shape.table} WHERE {at_row};
             {_change(shape, new, 2)}
+            DELETE FROM {shape.table} WHERE {at_row};
+            IF EXISTS (SELECT 1 FROM {shape.table} WHERE {at_row})
+                    AND EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_stamp} AND stdeleted) THEN
+                RAISE EXCEPTION '{names.NOT_DELETED}';
+            END IF;
         END IF;
     ELSIF ({taken}) THEN
         IF NEW.doortime IS NOT NULL THEN
-            PERFORM set_config('tailrace.row', {_row_name(shape, "NEW")}, true),
-                set_config('tailrace.time', NEW.doortime::text, true),
-                set_config('tailrace.node', NEW.doornode::text, true);
+            PERFORM {_as_it_came(shape, "NEW.doortime", "NEW.doornode")};
         END IF;
         {takes}
         PERFORM set_config('tailrace.row', '', true);

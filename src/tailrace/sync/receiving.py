@@ -6,7 +6,8 @@
 3. An edit that loses against one that did not know it is kept in quarantine, too.
 4. What the sender has now is noted, so that nothing goes back to where it came from.
 
-Where the view does nothing but what sync does by itself, `bulk` does the same for all rows at once.
+Where the view does nothing but what sync does by itself, and nobody else has triggers on the table, `bulk` does the
+same for all rows at once.
 """
 # ruff: noqa: S608  names cannot be bound; all of them go through `quoted`
 
@@ -23,6 +24,7 @@ from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
 from tailrace.sync.incoming import Here, Incoming, Reception, Refusal, as_they_are, completed, incoming
 from tailrace.sync.names import Dialect, equal, quoted
 from tailrace.sync.shape import Shape
+from tailrace.sync.strangers import has_strangers
 from tailrace.sync.trackers import take_turn
 from tailrace.sync.values import from_wire, recordset
 
@@ -36,9 +38,11 @@ _TRACKER: Final = (
 
 def receive(reception: Reception, batch: RowBatch) -> Receipt:
     """Take rows of a node. All that is said of them is in the transaction of the rows themselves."""
-    if _is_told_by_stamps(reception.shape) and (receipt := bulk.receive(reception, batch)) is not None:
+    has_others = has_strangers(reception.link, reception.shape)
+    is_told = not has_others and _is_told_by_stamps(reception.shape)
+    if is_told and (receipt := bulk.receive(reception, batch)) is not None:
         return receipt
-    return _receive_singly(reception, batch)
+    return _receive_singly(reception, batch, is_told=is_told, has_others=has_others)
 
 
 def _is_told_by_stamps(shape: Shape) -> bool:
@@ -47,7 +51,8 @@ def _is_told_by_stamps(shape: Shape) -> bool:
     return shape.entity.conflict is Rule.NEWER and receiver.condition is None and receiver.body is None
 
 
-def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
+def _receive_singly(reception: Reception, batch: RowBatch, *, is_told: bool, has_others: bool) -> Receipt:
+    """Where what was here does not tell it (`is_told`), what becomes of rows is seen afterwards."""
     link, shape, sender = reception.link, reception.shape, reception.sender
     rows = incoming(shape, sender, batch)
     horizon = reception.horizon
@@ -69,7 +74,7 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
         put = as_they_are(link, shape, readable)
         _put(reception, put, refused, view.put)  # 2
         _put_colliding(reception, put, refused, view.put)
-    after = before if _is_told_by_stamps(shape) else _settled(reception, readable, before)
+    after = before if is_told else _settled(reception, readable, before, has_others=has_others)
     receipt, early = Receipt(), set[Key]()
     for row in rows:
         if row.key in claimed:
@@ -79,14 +84,14 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
             receipt.left.append(_left(row, "another node changed the row at the same time"))
             continue
         was, now = before.get(row.key), after.get(row.key)
-        refusal = refused.get(row.key) or _why_not(shape, row, was, now)
+        refusal = refused.get(row.key) or (None if is_told else _why_not(row, was, now))
         if refusal is not None and not _kept(reception, row, refusal):
             receipt.left.append(_left(row, refusal.why))
         elif refusal is not None and refusal.is_about_others:
             early.add(row.key)
         elif refusal is not None:
             receipt.refused.append(Ack(row.tracker, refusal.why))
-        elif _is_older(shape, row, was, now):
+        elif _is_older(row, was, now, is_told=is_told):
             receipt.older.append(row.tracker)
     gone = {ack.tracker.key for ack in receipt.refused} | early
     left = {ack.tracker.key for ack in receipt.left}
@@ -96,12 +101,14 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     return receipt
 
 
-def _settled(reception: Reception, rows: Sequence[Incoming], before: Mapping[Key, Here]) -> dict[Key, Here]:
-    """What is here of rows that went through a view of somebody's own."""
+def _settled(
+    reception: Reception, rows: Sequence[Incoming], before: Mapping[Key, Here], *, has_others: bool
+) -> dict[Key, Here]:
+    """What is here of rows that went through a view of somebody's own, or through triggers of others."""
     link, shape = reception.link, reception.shape
     now = _here(link, shape, rows)
     written = [row for row in rows if now.get(row.key) != before.get(row.key)]
-    if ownbody.settle(link, shape, written, now):
+    if ownbody.settle(link, shape, written, now, has_others=has_others):
         now = _here(link, shape, rows)
     return now
 
@@ -128,15 +135,15 @@ def _left(row: Incoming, why: str) -> Ack:
     return Ack(row.tracker, f"{why}; and there is no more room for rows of its sender in quarantine")
 
 
-def _is_older(shape: Shape, row: Incoming, before: Here | None, after: Here | None) -> bool:
-    if _is_told_by_stamps(shape):
+def _is_older(row: Incoming, before: Here | None, after: Here | None, *, is_told: bool) -> bool:
+    if is_told:
         return before is not None and before.stamp > row.stamp
     return after is not None and after.stamp != row.stamp
 
 
-def _why_not(shape: Shape, row: Incoming, before: Here | None, after: Here | None) -> Refusal | None:
+def _why_not(row: Incoming, before: Here | None, after: Here | None) -> Refusal | None:
     """A receive view can leave a row out without a word."""
-    if _is_told_by_stamps(shape) or (after is not None and after.stamp >= row.stamp):
+    if after is not None and after.stamp >= row.stamp:
         return None
     return None if after != before else Refusal("the receive view did not take it")
 

@@ -14,7 +14,7 @@ from typing import Final
 from tailrace.sync import keysql
 from tailrace.sync.entity import Deletes, Rule
 from tailrace.sync.exchange import AHEAD_MS
-from tailrace.sync.names import CHANGED_KEY, equal, quoted
+from tailrace.sync.names import CHANGED_KEY, NOT_DELETED, NOT_TAKEN, equal, quoted
 from tailrace.sync.shape import Shape
 
 NOW: Final = "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) + (SELECT clockShift FROM DoorSelf))"
@@ -143,6 +143,9 @@ def _noticing(shape: Shape) -> dict[str, str]:
     at_new, at_old = equal(shape.stamp_key, new), equal(shape.stamp_key, old)
     version = f"NEW.{shape.version}"
     stamped = f"(SELECT stTime FROM {shape.stamp} WHERE {at_new})"
+    corrected = f"""
+        UPDATE {shape.table} SET {shape.version} = {stamped}
+            WHERE {equal(shape.table_key, new)} AND {shape.version} IS NOT {stamped};"""
     came = _came(shape, new)
     theirs_now = f"EXISTS (SELECT 1 FROM DoorReceiving WHERE rcTableId = {shape.table_id} AND {came})"
     here_now = f"""NOT EXISTS (SELECT 1 FROM DoorReceiving WHERE rcTableId = {shape.table_id}
@@ -160,15 +163,15 @@ def _noticing(shape: Shape) -> dict[str, str]:
         INSERT INTO {shape.stamp}({keys}, stTime, stNode)
             SELECT {", ".join(new)}, {first}, {_SELF} WHERE NOT EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_new});"""
     if not shape.is_hash:
-        at_row = equal(shape.table_key, new)
-        own += f"""
-        UPDATE {shape.table} SET {shape.version} = {stamped} WHERE {at_row} AND {shape.version} IS NOT {stamped};"""
+        own += corrected
     theirs = f"""
         UPDATE {shape.stamp} SET stTime = (SELECT rcTime FROM DoorReceiving),
             stNode = (SELECT rcNode FROM DoorReceiving), stDeleted = 0 WHERE {at_new};
         INSERT INTO {shape.stamp}({keys}, stTime, stNode)
             SELECT {", ".join(new)}, rcTime, rcNode FROM DoorReceiving
             WHERE NOT EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_new});"""
+    if _has_no_word(shape):
+        theirs += corrected
     changed = _change(shape, new, 1)
     moved, is_keyed = f"NOT ({_same(old, new)})", ""
     if shape.entity.generate_key:  # one with the key 0 is not there yet
@@ -230,6 +233,8 @@ def _receiving(shape: Shape) -> dict[str, str]:
         {", ".join(f"{name} = {value}" for name, value in told)};"""
     body = shape.entity.receive.body
     takes = shape.upsert() if body is None else body.of(shape.dialect).strip().removesuffix(";") + ";"
+    if body is None and shape.entity.conflict is Rule.NEWER:
+        takes += f" SELECT RAISE(ABORT, '{NOT_TAKEN}') WHERE NEW.doorTime IS NOT NULL AND {newer};"
     at_row, at_old_row = equal(shape.table_key, new), equal(shape.table_key, old)
     on = f"ON {shape.view} WHEN coalesce(NEW.doorDeleted, 0)"
     return {
@@ -240,8 +245,10 @@ def _receiving(shape: Shape) -> dict[str, str]:
             INSERT INTO {shape.stamp}({", ".join(shape.stamp_key)}, stTime, stNode, stDeleted)
                 SELECT {", ".join(new)}, NEW.doorTime, NEW.doorNode, 1
                 WHERE NOT EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_stamp});
+            {_change(shape, new, 2)}
             DELETE FROM {shape.table} WHERE {at_row};
-            {_change(shape, new, 2)} END""",
+            SELECT RAISE(ABORT, '{NOT_DELETED}') WHERE EXISTS (SELECT 1 FROM {shape.table} WHERE {at_row})
+                AND EXISTS (SELECT 1 FROM {shape.stamp} WHERE {at_stamp} AND stDeleted = 1); END""",
         "receive_gone_here": f"""INSTEAD OF INSERT {on} = 1 AND NEW.doorTime IS NULL BEGIN
             DELETE FROM {shape.table} WHERE {at_row}; END""",
         "receive_del": f"INSTEAD OF DELETE ON {shape.view} BEGIN DELETE FROM {shape.table} WHERE {at_old_row}; END",
@@ -251,8 +258,13 @@ def _receiving(shape: Shape) -> dict[str, str]:
 def _came(shape: Shape, new: list[str]) -> str:
     """Whether the row is written as it came. One that a receive view's body makes of it is a change made here."""
     same = _same(list(_RECEIVED_KEY[: len(new)]), new)
-    is_same_version = "" if shape.is_hash else f" AND rcTime IS NEW.{shape.version}"
+    is_same_version = "" if shape.is_hash or _has_no_word(shape) else f" AND rcTime IS NEW.{shape.version}"
     return f"(rcTime IS NOT NULL AND {same}{is_same_version})"
+
+
+def _has_no_word(shape: Shape) -> bool:
+    """Whether nobody but sync says which version a row that comes has."""
+    return not shape.is_hash and shape.entity.receive.body is None
 
 
 def _change(shape: Shape, values: list[str], kind: int) -> str:

@@ -62,12 +62,10 @@ def pending(link: Link, shape: Shape, node: int, after: Key | None, limit: int) 
 
 def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: int) -> RowBatch:
     """The rows that a node should get, likewise."""
-    keys = dict(zip(shape.key, shape.tracker_key, strict=True))
-    wanted = [
-        shape.shown(name, f"door_tr.{keys[name]}" if name in keys else f"{shape.table}.{quoted(name)}")
-        for name in shape.column_names
-    ]
-    wanted += _stamp(shape)
+    told = {name: f"{shape.table}.{quoted(name)}" for name in shape.column_names} | dict(_tracker_columns(shape))
+    if not shape.is_hash:  # a trigger of the application may have had the last word about the column
+        told[shape.entity.version] = f"CASE WHEN NOT {is_gone(shape)} THEN door_st.{shape.own('stTime')} END"
+    wanted = [*(shape.shown(name, column) for name, column in told.items()), *_stamp(shape)]
     if after is not None and (dense := _dense_rows(link, shape, wanted, node, after, limit)) is not None:
         return dense
     return _rows(link, shape, *_pending_query(shape, wanted, node, after, limit))
