@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import TypeVar
 
 from tailrace.errors import TailraceError
-from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Known, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Known, Part, Pending, Receipt, RowBatch, Tracker
 from tailrace.sync.round import Progress, sync_round
 from tailrace.sync.store import CALLS_US, WE_CALL, SyncStore
 
@@ -34,11 +34,11 @@ class DirectPeer:
         self.tables = {table_id: shape.entity.table for table_id, shape in store.shapes.items()}
         self._faults = iter(faults)
 
-    def pending_tables(self) -> tuple[list[int], list[int]]:
-        def ask() -> tuple[list[int], list[int]]:
+    def pending_tables(self) -> Pending:
+        def ask() -> Pending:
             self._store.process_changes()
             empty = [table for table in self._store.shapes if self._store.is_empty(table)]
-            return self._store.pending_tables(self._caller), empty
+            return self._store.pending(self._caller)._replace(empty=empty)
 
         return self._asked(ask)
 
@@ -51,8 +51,8 @@ class DirectPeer:
     def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> Known:
         return self._asked(lambda: self._store.already_received(table_id, self._caller, trackers))
 
-    def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
-        rows = self._asked(lambda: self._store.pending_rows(table_id, self._caller, after, limit))
+    def pending_rows(self, table_id: int, after: Key | None, limit: int, part: Part = Part.ALL) -> RowBatch:
+        rows = self._asked(lambda: self._store.pending_rows(table_id, self._caller, after, limit, part))
         return _as_told(rows, self._own, table_id)
 
     def receive(self, table_id: int, batch: RowBatch) -> Receipt:

@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.sync.entity import Entity, Receive, RunOnChange, Sql
-from tailrace.sync.exchange import ANY_NODE, Ack, Key, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import ANY_NODE, Ack, Key, Part, Receipt, RowBatch, Tracker
 from tailrace.sync.round import sync_round
 from tailrace.sync.store import WE_CALL, SyncStore
 from tests.sync import todo
@@ -236,9 +236,9 @@ def test_14_tables_of_a_lower_batch_come_first(places: Places, dialect: str) -> 
     asked: list[int] = []
 
     class Noting(DirectPeer):
-        def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
+        def pending_rows(self, table_id: int, after: Key | None, limit: int, part: Part = Part.ALL) -> RowBatch:
             asked.append(table_id)
-            return super().pending_rows(table_id, after, limit)
+            return super().pending_rows(table_id, after, limit, part)
 
         def receive(self, table_id: int, batch: RowBatch) -> Receipt:
             asked.append(table_id)

@@ -38,9 +38,9 @@ def test_node_says_who_is_there_and_reserves_numbers_for_keys(served: Served) ->
 
 def test_pending_tells_tables_and_which_never_had_a_row(served: Served) -> None:
     client = served.client()
-    assert told(client.get("pending")) == {"tables": [], "empty": [TODO, MARK, NOTE]}
+    assert told(client.get("pending")) == {"tables": [], "empty": [TODO, MARK, NOTE], "deletions": []}
     add(served, 1, 1000)
-    assert told(client.get("pending")) == {"tables": [TODO], "empty": [MARK, NOTE]}
+    assert told(client.get("pending")) == {"tables": [TODO], "empty": [MARK, NOTE], "deletions": []}
 
 
 def test_a_round_by_hand(served: Served) -> None:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from tailrace.limits import SYNC_ROWS_MAX
 from tailrace.sync.counts import HEADER, read_count
 from tailrace.sync.entity import TABLE_ID_MAX
-from tailrace.sync.exchange import Key
+from tailrace.sync.exchange import Key, Part
 from tailrace.sync.pagesize import PageSize
 from tailrace.sync.store import SyncStore
 from tailrace.sync.wire import Wire, malformed
@@ -33,6 +33,16 @@ def page_of(request: Request, wire: Wire) -> tuple[Key | None, int]:
     limit = _number(request.query_params, "limit", SYNC_ROWS_MAX)
     after = request.query_params.get("after")
     return None if after is None else wire.read_key(after), limit or PageSize(wire.shape).rows
+
+
+def part_of(request: Request) -> Part:
+    """Whether only rows are wanted, or only deletions."""
+    told = request.query_params.get("only")
+    if told is None:
+        return Part.ALL
+    if told not in (Part.ROWS, Part.DELETIONS):
+        raise malformed(f"the parameter only is neither {Part.ROWS} nor {Part.DELETIONS}")
+    return Part(told)
 
 
 def longs_as_text(request: Request) -> bool:

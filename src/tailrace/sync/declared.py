@@ -15,7 +15,7 @@ from tailrace.sync import changes, install, names
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.names import Dialect
-from tailrace.sync.order import ordered
+from tailrace.sync.order import ordered, referring
 from tailrace.sync.shape import Shape
 
 
@@ -36,6 +36,8 @@ class Declared:
     """Their tables, those of the lowest batch first."""
     watched: Collection[int]
     """Tables whose changes may concern others."""
+    referring: Mapping[int, frozenset[int]]
+    """By table to which foreign keys refer: itself and those that do, directly or not."""
 
     @classmethod
     def of(cls, link: Link, entities: Sequence[Entity], dialect: Dialect) -> Declared:
@@ -43,7 +45,8 @@ class Declared:
         found = install.check_installed(link, entities, dialect)
         shapes = {shape.table_id: shape for shape in found}
         definitions = {table_id: _definition(link, shape) for table_id, shape in shapes.items()}
-        return cls(shapes, definitions, [shape.table_id for shape in ordered(found)], changes.watched(found))
+        order = [shape.table_id for shape in ordered(found)]
+        return cls(shapes, definitions, order, changes.watched(found), referring(found))
 
     def check_known(self, table_id: int, ignored: Collection[str]) -> None:
         """Raises `Outdated` when columns of a table were left out of rows because the table did not have them then."""

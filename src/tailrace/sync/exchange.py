@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 from tailrace.limits import SYNC_AHEAD_S
@@ -26,6 +27,29 @@ PAGE_LENGTH_MAX: Final = 4 << 20
 
 ROW_STAMP: Final = ("doorTime", "doorNode", "doorDeleted", "doorVersion")
 """What a row carries behind its own columns: when it was changed and where, whether it is gone, its version id."""
+
+
+class Part(StrEnum):
+    """Which of the rows that are pending."""
+
+    ALL = "all"
+    ROWS = "rows"
+    """Those that are not gone."""
+    DELETIONS = "deletions"
+
+
+class Pending(NamedTuple):
+    """The tables of which a node has something for another one."""
+
+    tables: list[int]
+    empty: list[int]
+    """Those of which it never had a row."""
+    gone: frozenset[int] | None = None
+    """Of the first those of which it has nothing but deletions; None if it does not say, and knows nothing of parts."""
+
+    def but_deletions(self, of: Collection[int]) -> set[int]:
+        """The tables of which there is something else than deletions, where only these are left out."""
+        return {*self.tables} - ((self.gone or frozenset()) & {*of})
 
 
 class Tracker(NamedTuple):

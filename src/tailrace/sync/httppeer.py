@@ -14,7 +14,7 @@ from tailrace.limits import SYNC_TABLE_CHARACTERS_MAX, SYNC_TABLES_MAX, SYNC_TOL
 from tailrace.sync import ackform, arrowform
 from tailrace.sync.content import JSON, read_json, read_value
 from tailrace.sync.counts import COUNT_MAX, Counts, header
-from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import Ack, Acks, Key, Known, Part, Pending, Receipt, RowBatch, Tracker
 from tailrace.sync.httplink import Answer, AnswerTooLarge, HttpLink
 from tailrace.sync.install import KEY_NODE_MAX
 from tailrace.sync.outgoing import formed
@@ -74,13 +74,16 @@ class HttpPeer:
     def tables(self) -> Mapping[int, str] | None:
         return self.greeting.tables
 
-    def pending_tables(self) -> tuple[list[int], list[int]]:
+    def pending_tables(self) -> Pending:
         answer = self.link.ask("GET", "/replication/pending", bytes_max=SYNC_TOLD_BYTES_MAX)
         with self.link.reading():
             said = read_value(answer.body)
-        if not isinstance(said, dict) or not all(_is_list_of_tables(said.get(name)) for name in ("tables", "empty")):
+        if not isinstance(said, dict) or not all(
+            _is_list_of_tables(said.get(name)) for name in {"tables", "empty"} | (said.keys() & {"deletions"})
+        ):
             raise self.link.bad_answer("did not say of which tables it has something")
-        return said["tables"], said["empty"]
+        gone = frozenset(said["deletions"]) if "deletions" in said else None
+        return Pending(said["tables"], said["empty"], gone)
 
     def pending_trackers(self, table_id: int, after: Key | None, limit: int) -> list[Tracker]:
         answer = self.link.ask("GET", "/replication/pendingtrackers", parameters=_page(table_id, after, limit))
@@ -101,12 +104,12 @@ class HttpPeer:
         with self.link.reading():
             return Known(wire.read_trackers(read_json(answer.body)), answer.count)
 
-    def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
+    def pending_rows(self, table_id: int, after: Key | None, limit: int, part: Part = Part.ALL) -> RowBatch:
         """Of a node that says more than is read, fewer rows are asked for."""
         wanted = limit
         while True:  # what was too large is let go of before the next one comes
             try:
-                found = self._pending_rows(table_id, after, wanted)
+                found = self._pending_rows(_page(table_id, after, wanted, part), table_id)
             except AnswerTooLarge:
                 if wanted == 1:
                     raise
@@ -115,10 +118,10 @@ class HttpPeer:
                 found.was_cut |= wanted < limit
                 return found
 
-    def _pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch:
+    def _pending_rows(self, page: Mapping[str, str | int], table_id: int) -> RowBatch:
         accept = f"{arrowform.MEDIA_TYPE}, {JSON};q=0.5" if self._has_arrow else JSON
         path = "/replication/pendingReplication"
-        answer = self.link.ask("GET", path, parameters=_page(table_id, after, limit), accept=accept)
+        answer = self.link.ask("GET", path, parameters=page, accept=accept)
         with self.link.reading():
             found = self._rows(self._wire(table_id), answer)
         found.was_cut, found.count = answer.has_more, answer.count
@@ -178,8 +181,10 @@ def _greeting(link: HttpLink, answer: Answer) -> Greeting:
     return Greeting(node, time_ms, key_node, formats, tables, ack_formats, counts)
 
 
-def _page(table_id: int, after: Key | None, limit: int) -> dict[str, str | int]:
+def _page(table_id: int, after: Key | None, limit: int, part: Part = Part.ALL) -> dict[str, str | int]:
     page: dict[str, str | int] = {"tableId": table_id, "limit": limit}
+    if part is not Part.ALL:  # others than this project's nodes know nothing of it
+        page["only"] = str(part)
     if after is not None:
         page["after"] = orjson.dumps(after[0] if len(after) == 1 else list(after)).decode()
     return page

@@ -117,6 +117,12 @@ _SCHEMAS: Final[Part] = {
         "properties": {
             "tables": {"type": "array", "items": {"type": "integer"}},
             "empty": {"type": "array", "items": {"type": "integer"}},
+            "deletions": {
+                "description": "those of `tables` of which there are only deletions; where it is missing,"
+                " `pendingReplication` does not know `only`",
+                "type": "array",
+                "items": {"type": "integer"},
+            },
         },
     },
     "Error": {
@@ -165,6 +171,12 @@ _PAGE: Final[list[Part]] = [
     {"name": "after", "in": "query", "description": "a key, as JSON: go on behind it", "schema": {"type": "string"}},
     {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": SYNC_ROWS_MAX}},
 ]
+_ONLY: Final[Part] = {
+    "name": "only",
+    "in": "query",
+    "description": "`rows`: those that are not gone; `deletions`: the others. Without it both come.",
+    "schema": {"type": "string", "enum": ["rows", "deletions"]},
+}
 _LONGS: Final[Part] = {
     "name": "door-longs",
     "in": "header",
@@ -207,7 +219,7 @@ def _paths() -> Part:
     rows = _operation(
         "The rows that the caller should get",
         {JSON: _list("Row")[JSON], MEDIA_TYPE: {"schema": {"type": "string", "contentMediaType": MEDIA_TYPE}}},
-        [_TABLE, *_PAGE, _LONGS],
+        [_TABLE, *_PAGE, _ONLY, _LONGS],
     )
     more = "true: rows were left only because they would have been too large together; ask for those after the last one"
     rows["responses"]["200"]["headers"] = {MORE: {"description": more, "schema": {"type": "string"}}}

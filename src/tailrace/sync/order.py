@@ -18,3 +18,17 @@ def ordered(shapes: Iterable[Shape]) -> list[Shape]:
     return sorted(
         found.values(), key=lambda shape: (shape.entity.batch, depths[shape.entity.table.lower()], shape.table_id)
     )
+
+
+def referring(shapes: Iterable[Shape]) -> dict[int, frozenset[int]]:
+    """For each table to which foreign keys refer: itself, and all that refer to it, or to one of these."""
+    found = {shape.entity.table.lower(): shape for shape in shapes}
+    above = {name: {each for each in shape.refers_to if each in found} for name, shape in found.items()}
+    for _ in found:  # as far as the longest way goes
+        for name, reached in above.items():
+            above[name] = reached.union(*(above[each] for each in reached))
+    below: dict[int, set[int]] = {}
+    for name, reached in above.items():
+        for each in reached:
+            below.setdefault(found[each].table_id, {found[each].table_id}).add(found[name].table_id)
+    return {table_id: frozenset(tables) for table_id, tables in below.items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tailrace.errors import TailraceError
 from tailrace.sync.content import check_sendable
-from tailrace.sync.exchange import Key, RowBatch
+from tailrace.sync.exchange import Key, Part, RowBatch
 from tailrace.sync.store import SyncStore
 
 Form = Callable[[RowBatch], bytes]
@@ -22,11 +22,11 @@ def formed(rows: RowBatch, form: Form) -> bytes:
 
 
 def next_page(
-    store: SyncStore, table_id: int, node: int, after: Key | None, limit: int, form: Form
+    store: SyncStore, table_id: int, node: int, after: Key | None, limit: int, form: Form, part: Part = Part.ALL
 ) -> tuple[RowBatch, bytes]:
     """The next rows for a node, and their body."""
     while True:
-        rows = store.pending_rows(table_id, node, after, limit)
+        rows = store.pending_rows(table_id, node, after, limit, part)
         try:
             return _fitting(rows, form)
         except TailraceError as error:

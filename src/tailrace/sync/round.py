@@ -4,13 +4,17 @@ Tables of a lower batch come first, and no other begins before they are done in 
 something meanwhile it is their turn again, and rows that were asked for already are left. A round may be cut at any
 point: what was acknowledged stays so, and the next one goes on with what was not.
 
+A deletion may take rows with it that refer to the row, and that its node has moved away from it before. So deletions of
+tables to which others refer come last, whatever their batch: after all rows, and after the deletions of what refers to
+them.
+
 A table that only one of the two has is left out, with a warning: nobody waits for it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -18,7 +22,7 @@ from typing import Final, Protocol, TypeVar
 
 from tailrace.ahead import one_ahead
 from tailrace.errors import TailraceError
-from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import Ack, Acks, Key, Known, Part, Pending, Receipt, RowBatch, Tracker
 from tailrace.sync.pagesize import PageSize
 from tailrace.sync.shape import Shape
 from tailrace.sync.store import SyncStore
@@ -34,7 +38,7 @@ class Peer(Protocol):
     def tables(self) -> Mapping[int, str] | None:
         """The tables that it syncs, by number; None when it does not say."""
 
-    def pending_tables(self) -> tuple[list[int], list[int]]:
+    def pending_tables(self) -> Pending:
         """The tables of which it has something for us, and those of which it never had a row."""
 
     def pending_trackers(self, table_id: int, after: Key | None, limit: int) -> list[Tracker]: ...
@@ -44,7 +48,8 @@ class Peer(Protocol):
 
     def already_received(self, table_id: int, trackers: Sequence[Tracker]) -> Known: ...
 
-    def pending_rows(self, table_id: int, after: Key | None, limit: int) -> RowBatch: ...
+    def pending_rows(self, table_id: int, after: Key | None, limit: int, part: Part = Part.ALL) -> RowBatch:
+        """Only if it says of which tables it has nothing but deletions it can be asked for a part."""
 
     def receive(self, table_id: int, batch: RowBatch) -> Receipt: ...
 
@@ -92,8 +97,10 @@ def _pass(
     """Exchange what there is, up to a table that has to stand back; whether there was none. By table, `aside` hears of
     rows that are too large."""
     store.process_changes()
-    theirs, empty_there = peer.pending_tables()
+    told = peer.pending_tables()
+    theirs, empty_there = told.tables, told.empty
     ours = store.pending_tables(peer.node_id)
+    late = store.referring.keys()
     common = [shape for shape in store.by_batch() if peer.tables is None or shape.table_id in peer.tables]
     failing = [error.what for error in store.failing.errors()]
     progress = replace(progress, warnings=(*failing, *_left_out(store, peer, theirs, ours)))
@@ -101,18 +108,29 @@ def _pass(
     waiting = [shape for shape in common if shape.table_id in theirs or shape.table_id in ours]
     for shape in waiting:  # in the order of their batches: no other one begins before they are done
         lower = {each.table_id for each in common if each.entity.batch < shape.entity.batch}
-        exchange = _Exchange(store, peer, shape, lower, left, report)
+        part = Part.ROWS if shape.table_id in late else Part.ALL
+        exchange = _Exchange(store, peer, shape, left, report, _Turn(lower, late, part))
         before = progress
         if shape.table_id in theirs:
-            progress = exchange.fetch(progress)
+            progress = exchange.fetch(progress, part if told.gone is not None else Part.ALL)
         if progress.older != before.older and shape.entity.is_told_by_hooks:
             store.process_changes()
         if shape.table_id in ours or progress.older != before.older:  # what was older there gets what is newer here
             before = progress
             progress = exchange.send(progress, is_empty=shape.table_id in empty_there)
             if progress.older != before.older:
-                progress = exchange.fetch(progress)
+                progress = exchange.fetch(progress, part if told.gone is not None else Part.ALL)
         if exchange.stands_back:
+            return progress, False
+    gone = [shape for shape in waiting if shape.table_id in late]
+    for shape in sorted(gone, key=lambda each: len(store.referring[each.table_id])):  # those that refer to others first
+        before, turn = progress, _Turn.of_deletions(store, shape.table_id)
+        exchange = _Exchange(store, peer, shape, left, report, turn)
+        if shape.table_id in theirs and told.gone is not None:
+            progress = exchange.fetch(progress, Part.DELETIONS)
+        if shape.table_id in ours:
+            progress = exchange.send(progress, is_empty=True)
+        if exchange.stands_back or progress.older != before.older:  # what was older gets what is newer
             return progress, False
     return progress, True
 
@@ -139,6 +157,23 @@ class _Left:
 
 
 @dataclass(frozen=True, slots=True)
+class _Turn:
+    """When it is a table's turn: while nothing is pending of those before it."""
+
+    before: Collection[int]
+    later: Collection[int]
+    """Tables of which deletions do not count, since they come later."""
+    part: Part = Part.ALL
+
+    @classmethod
+    def of_deletions(cls, store: SyncStore, table_id: int) -> _Turn:
+        """After all that refers to the table; in a circle the deletions of one table have to come first."""
+        before = store.referring[table_id]
+        circle = [each for each in before if table_id in store.referring.get(each, ())]
+        return cls(before, circle, Part.DELETIONS)
+
+
+@dataclass(frozen=True, slots=True)
 class _Page:
     """Rows that were asked for."""
 
@@ -150,31 +185,29 @@ class _Page:
 class _Exchange:
     """The exchange of one table. Of many rows, some are asked for, some are taken and some confirmed at one time."""
 
-    def __init__(
-        self, store: SyncStore, peer: Peer, shape: Shape, lower: set[int], left: _Left, report: Report
-    ) -> None:
+    def __init__(self, store: SyncStore, peer: Peer, shape: Shape, left: _Left, report: Report, turn: _Turn) -> None:
         self._store = store
         self._peer = peer
         self._shape = shape
         self._report = report
         self._table = shape.table_id
-        self._lower = lower
+        self._turn = turn
         self._left = left
         self.stands_back = False
-        """Whether rows were left because there was something in a lower batch by then."""
+        """Whether rows were left because there was something by then that comes before them."""
         self._size = PageSize(shape)
 
-    def fetch(self, progress: Progress) -> Progress:
+    def fetch(self, progress: Progress, part: Part) -> Progress:
         """What the other node has for this one."""
         store, peer, table = self._store, self._peer, self._table
-        if not store.is_empty(table):
+        if part is not Part.DELETIONS and not store.is_empty(table):
             for trackers in self._pages(lambda after, limit: peer.pending_trackers(table, after, limit)):
                 known = store.already_received(table, peer.node_id, trackers)
                 if known.trackers:
                     self._confirm([Ack(each) for each in known.trackers], known.count)
         pages = self._row_pages(
             lambda after, limit: self._in_turn(
-                peer.pending_rows(table, after, limit), lambda: {*peer.pending_tables()[0]} - self._left.there
+                peer.pending_rows(table, after, limit, part), peer.pending_tables, self._left.there
             )
         )
         taken = self._taken(pages, lambda batch: store.receive(table, peer.node_id, batch))
@@ -194,8 +227,9 @@ class _Exchange:
                     store.mark_processed(table, node, [Ack(each) for each in known.trackers], known.count)
         pages = self._row_pages(
             lambda after, limit: self._in_turn(
-                store.pending_rows(table, node, after, limit),
-                lambda: {*store.pending_tables(node)} - self._left.here,
+                store.pending_rows(table, node, after, limit, self._turn.part),
+                lambda: store.pending(node),
+                self._left.here,
             )
         )
         taken = self._taken(pages, self._sent)
@@ -237,13 +271,16 @@ class _Exchange:
             return Receipt(aside=[Ack(tracker, why)])
         return Receipt(left=[Ack(tracker, f"{why}, and there is no room for it in quarantine here")])
 
-    def _in_turn(self, batch: RowBatch, pending: Callable[[], set[int]]) -> RowBatch:
-        """Rows, unless a lower batch has something. That is asked after they were read: what they may depend on was
-        committed with them or before them, so it is either here or pending."""
-        if len(batch) and self._lower and not self._lower.isdisjoint(pending()):
-            self.stands_back = True
-            return RowBatch((), [])
-        return batch
+    def _in_turn(self, batch: RowBatch, pending: Callable[[], Pending], left: set[int]) -> RowBatch:
+        """Rows, unless there is something that comes before them. That is asked after they were read: what they may
+        depend on was committed with them or before them, so it is either here or pending. Nobody waits for rows that
+        were left, but deletions, which could destroy what these have saved."""
+        if not len(batch) or not self._turn.before:
+            return batch
+        found = pending().but_deletions(self._turn.later) & {*self._turn.before}
+        self.stands_back |= bool(found - left)
+        is_late = self._turn.part is Part.DELETIONS
+        return RowBatch((), []) if found - (set() if is_late else left) else batch
 
     def _pages(self, ask: Callable[[Key | None, int], list[Tracker]]) -> Iterator[list[Tracker]]:
         after: Key | None = None

@@ -26,7 +26,7 @@ from tailrace.errors import TailraceError
 from tailrace.serving.events import EventStream
 from tailrace.sync import ackform, arrowform
 from tailrace.sync.answers import STATUS, Answer, error_object, failure, nothing, wants
-from tailrace.sync.asking import LONGS, count_of, longs_as_text, page_of, parameters, wire_of
+from tailrace.sync.asking import LONGS, count_of, longs_as_text, page_of, parameters, part_of, wire_of
 from tailrace.sync.auth import Accept, Caller, Gate, read_caller
 from tailrace.sync.bodies import Body, Room, received
 from tailrace.sync.content import JSON, MORE, read_json
@@ -187,13 +187,14 @@ class Service:
         parameters(request)
 
         def ask() -> Answer:
-            tables = self._pending_tables(caller.node)
-            self._channels.keep(caller.node, tables)
+            self._processing.catch_up()
+            found = self._store.pending(caller.node)
+            self._channels.keep(caller.node, found.tables)
             for table in self._store.shapes.keys() - self._has_rows:
                 if not self._store.is_empty(table):
                     self._has_rows.add(table)
             empty = [table for table in self._store.shapes if table not in self._has_rows]
-            return Answer.json(request, {"tables": tables, "empty": empty})
+            return Answer.json(request, {"tables": found.tables, "empty": empty, "deletions": sorted(found.gone or ())})
 
         return (await self._do(ask)).response()
 
@@ -231,8 +232,8 @@ class Service:
         return (await self._with_body(request, (JSON,), ask)).response()
 
     async def pending_rows(self, request: Request, caller: Caller) -> Response:
-        wire = wire_of(request, self._store, ("after", "limit"))
-        after, limit = page_of(request, wire)
+        wire = wire_of(request, self._store, ("after", "limit", "only"))
+        (after, limit), part = page_of(request, wire), part_of(request)
         self._channels.forget(caller.node, wire.shape.table_id)
 
         def as_json(rows: RowBatch) -> bytes:
@@ -242,7 +243,7 @@ class Service:
         form = arrowform.as_arrow if is_arrow else as_json
 
         def ask() -> Answer:
-            found, content = next_page(self._store, wire.shape.table_id, caller.node, after, limit, form)
+            found, content = next_page(self._store, wire.shape.table_id, caller.node, after, limit, form, part)
             made = Answer.of(request, content, arrowform.MEDIA_TYPE if is_arrow else JSON)
             return replace(made, count=found.count, has_more=found.was_cut)
 

@@ -32,7 +32,7 @@ from tailrace.sync.counts import Counts
 from tailrace.sync.database import Database, Link
 from tailrace.sync.declared import Declared, Outdated
 from tailrace.sync.entity import Authors, Entity
-from tailrace.sync.exchange import Ack, Acks, Key, Known, Receipt, RowBatch, Tracker
+from tailrace.sync.exchange import Ack, Acks, Key, Known, Part, Pending, Receipt, RowBatch, Tracker
 from tailrace.sync.failing import Failing, HookFailed
 from tailrace.sync.horizon import Horizon
 from tailrace.sync.ids import KeyMaker
@@ -279,6 +279,21 @@ class SyncStore:
 
         return self.database.read(ask)
 
+    def pending(self, node: int) -> Pending:
+        """The same, and of which of them there are only deletions."""
+
+        def ask(link: Link) -> Pending:
+            some = [shape for shape in self.by_batch() if trackers.has_pending(link, shape, node)]
+            gone = frozenset(shape.table_id for shape in some if not trackers.has_pending(link, shape, node, Part.ROWS))
+            return Pending([shape.table_id for shape in some], [], gone)
+
+        return self.database.read(ask)
+
+    @property
+    def referring(self) -> Mapping[int, frozenset[int]]:
+        """By table to which foreign keys refer: itself and those that do, directly or not."""
+        return self._declared.referring
+
     def by_batch(self) -> list[Shape]:
         return [self.shapes[table_id] for table_id in self._declared.order]
 
@@ -294,13 +309,17 @@ class SyncStore:
         shape = self.shape(table_id)
         return self.database.read(lambda link: trackers.pending(link, shape, node, after, limit))
 
-    def pending_rows(self, table_id: int, node: int, after: Key | None, limit: int) -> RowBatch:
-        """Rows that a node should get, in the order of their keys."""
+    def pending_rows(self, table_id: int, node: int, after: Key | None, limit: int, part: Part = Part.ALL) -> RowBatch:
+        """Rows that a node should get, in the order of their keys. Deletions are not told alone while nobody knows
+        who gets rows that refer to the table."""
+        undecided = {each for error in self.failing.errors() for each in error.tables}
+        if part is Part.DELETIONS and undecided & self.referring.get(table_id, frozenset()):
+            return RowBatch((), [])
 
         def ask(link: Link) -> RowBatch:
             shape = self.shape(table_id)
             self._declared.check_current(link, table_id)
-            return trackers.pending_rows(link, shape, node, after, limit)
+            return trackers.pending_rows(link, shape, node, after, limit, part)
 
         try:
             found = self.database.read(ask)

@@ -11,7 +11,7 @@ import orjson
 
 from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
-from tailrace.sync.exchange import ANY_NODE, PAGE_LENGTH_MAX, Acks, Key, RowBatch, Tracker
+from tailrace.sync.exchange import ANY_NODE, PAGE_LENGTH_MAX, Acks, Key, Part, RowBatch, Tracker
 from tailrace.sync.names import (
     TRACKER_NODE,
     TRACKER_PROCESSED,
@@ -60,20 +60,20 @@ def pending(link: Link, shape: Shape, node: int, after: Key | None, limit: int) 
     return list(map(Tracker, zip(*keys, strict=True), versions, nodes))
 
 
-def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: int) -> RowBatch:
-    """The rows that a node should get, likewise."""
+def pending_rows(link: Link, shape: Shape, node: int, after: Key | None, limit: int, part: Part = Part.ALL) -> RowBatch:
+    """The rows that a node should get, likewise; or only those that are not gone, or only those that are."""
     told = {name: f"{shape.table}.{quoted(name)}" for name in shape.column_names} | dict(_tracker_columns(shape))
     if not shape.is_hash:  # a trigger of the application may have had the last word about the column
         told[shape.entity.version] = f"CASE WHEN NOT {is_gone(shape)} THEN door_st.{shape.own('stTime')} END"
     wanted = [*(shape.shown(name, column) for name, column in told.items()), *_stamp(shape)]
-    if after is not None and (dense := _dense_rows(link, shape, wanted, node, after, limit)) is not None:
+    if after is not None and (dense := _dense_rows(link, shape, wanted, node, after, limit, part)) is not None:
         return dense
-    return _rows(link, shape, *_pending_query(shape, wanted, node, after, limit))
+    return _rows(link, shape, *_pending_query(shape, wanted, node, after, limit, part=part))
 
 
-def has_pending(link: Link, shape: Shape, node: int) -> bool:
+def has_pending(link: Link, shape: Shape, node: int, part: Part = Part.ALL) -> bool:
     """Whether there is anything for a node."""
-    query, values = _pending_query(shape, ["1"], node, None, 1)
+    query, values = _pending_query(shape, ["1"], node, None, 1, part=part)
     return bool(link.rows(query, values))
 
 
@@ -196,12 +196,15 @@ def _pending_query(
     after: Key | None,
     limit: int,
     between: tuple[int, int] | None = None,
+    part: Part = Part.ALL,
 ) -> tuple[str, tuple[object, ...]]:
     """What there is for a node behind a key; or, in PostgreSQL, with a key that is one of these or between them."""
     keys = [f"door_tr.{name}" for name in shape.tracker_key]
     where = [f"door_tr.{shape.own('trkrDestinationNode')} = {shape.mark(1)}", is_open(shape, "door_tr.")]
     where.append(f"({is_gone(shape)} OR {_table_columns(shape)[0]} IS NOT NULL)")
     where += [f"NOT ({condition})" for condition in untellable(shape, keys)]
+    if part is not Part.ALL:
+        where.append(is_gone(shape) if part is Part.DELETIONS else f"NOT ({is_gone(shape)})")
     values: list[object] = [node, limit]
     if shape.entity.audience is not None:
         where.append(f"({is_gone(shape)} OR ({for_node(shape.entity.audience.of(shape.dialect), node)}))")
@@ -265,11 +268,15 @@ def _rows(link: Link, shape: Shape, query: str, values: Sequence[object]) -> Row
     return RowBatch(shape.column_names, found, was_cut=is_cut)
 
 
-def _dense_rows(link: Link, shape: Shape, wanted: Sequence[str], node: int, after: Key, limit: int) -> RowBatch | None:
+def _dense_rows(
+    link: Link, shape: Shape, wanted: Sequence[str], node: int, after: Key, limit: int, part: Part
+) -> RowBatch | None:
     """In PostgreSQL, the rows of a further page, if there cannot be many others between its first and its last key:
     then stamps and table are read from the one to the other, and not searched row by row. None if it may be otherwise.
     """
     if shape.dialect is not Dialect.POSTGRES or not _has_whole_key(shape) or shape.entity.audience is not None:
+        return None
+    if part is Part.DELETIONS:
         return None
     link.run(_IN_ORDER, ("off",))
     first, last, count = link.rows(*_reach_query(shape, node, after, limit))[0]
@@ -277,7 +284,7 @@ def _dense_rows(link: Link, shape: Shape, wanted: Sequence[str], node: int, afte
         link.run(_IN_ORDER, ("on",))
         return None
     link.run(_BY_SCAN)
-    found = _rows(link, shape, *_pending_query(shape, wanted, node, None, limit, between=(first, last)))
+    found = _rows(link, shape, *_pending_query(shape, wanted, node, None, limit, (first, last), part))
     if len(found) == count or found.is_cut:
         return found
     link.run(_IN_ORDER, ("on",))  # some cannot be told: there are others behind these
