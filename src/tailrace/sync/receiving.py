@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, swapping, waiting
+from tailrace.sync import authors, bulk, cascades, changes, names, ownbody, quarantine, swapping, waiting
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
 from tailrace.sync.exchange import ROW_STAMP, Ack, Key, Receipt, RowBatch
@@ -59,10 +59,12 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     readable = [row for row in readable if row.key not in refused and row.key not in claimed]
     readable = completed(link, shape, readable, batch.columns)
     losing = quarantine.unknown_edits(reception, readable, before)
-    crowded = quarantine.without_room(reception, losing)
+    cascade = cascades.expected(reception, readable, before)
+    crowded = quarantine.without_room(reception, losing) | cascade.crowded
     readable = [row for row in readable if row.key not in crowded]
+    refused |= {key: why for key, why in cascade.waiting.items() if key not in crowded}
     with _Receiving(link, shape, sender) as view:
-        put = as_they_are(link, shape, readable)
+        put = as_they_are(link, shape, cascade.in_order([row for row in readable if row.key not in refused]))
         _put(reception, put, refused, view.put)  # 2
         _put_colliding(reception, put, refused, view.put)
     after = before if _is_told_by_stamps(shape) else _settled(reception, readable, before)
@@ -72,7 +74,9 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
             receipt.left.append(Ack(row.tracker, claimed[row.key]))
             continue
         if row.key in crowded:
-            receipt.left.append(_left(row, "another node changed the row at the same time"))
+            is_cascade = row.key in cascade.crowded
+            why = cascades.CROWDED if is_cascade else "another node changed the row at the same time"
+            receipt.left.append(_left(row, why))
             continue
         was, now = before.get(row.key), after.get(row.key)
         refusal = refused.get(row.key) or _why_not(shape, row, was, now)
@@ -87,6 +91,8 @@ def _receive_singly(reception: Reception, batch: RowBatch) -> Receipt:
     gone = {ack.tracker.key for ack in receipt.refused} | early
     left = {ack.tracker.key for ack in receipt.left}
     quarantine.keep_lost(reception, [edit for edit in losing if edit.key not in gone | left])  # 3
+    cascade.keep()
+    cascades.forget_known(reception, readable)
     _note_versions(reception, [(row, row.key in gone) for row in readable if row.key not in left])  # 4
     return receipt
 

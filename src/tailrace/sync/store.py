@@ -457,6 +457,7 @@ class SyncStore:
             Room(None if has_room else self._room),
             Horizon.of(link, shape, self._ahead_max_s),
             authors,
+            self._declared.references,
         )
 
     def _take_waiting(self) -> tuple[int, int]:
