@@ -24,7 +24,6 @@ from tailrace.sync import (
     room,
     setback,
     trackers,
-    waiting,
 )
 from tailrace.sync.aside import put_aside
 from tailrace.sync.counts import Counts
@@ -39,11 +38,11 @@ from tailrace.sync.incoming import Reception
 from tailrace.sync.names import Dialect, mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
 from tailrace.sync.quarantine import Quarantined, Why
+from tailrace.sync.retaking import Retaking
 from tailrace.sync.retry import Retry
 from tailrace.sync.room import Held, Room, RoomLimit
 from tailrace.sync.shape import Shape
 from tailrace.sync.untold import keep_untold
-from tailrace.sync.waiting import Waiting
 from tailrace.sync.watermark import Watermark
 
 __all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "Standing", "SyncStatus", "SyncStore"]
@@ -462,30 +461,11 @@ class SyncStore:
 
     def _take_waiting(self) -> tuple[int, int]:
         """Try rows again that wait for others; how many waited before, and how many do now."""
-        before = self.database.read(lambda link: waiting.found(link, self._declared.order))
-        for each in before:
-            self._take_again(each)
-        after = self.database.read(lambda link: waiting.found(link, self._declared.order)) if before else []
-        return sum(len(each.ids) for each in before), sum(len(each.ids) for each in after)
 
-    def _take_again(self, rows: Waiting) -> None:
-        def again(link: Link) -> None:
-            waiting.remove(link, rows)
-            for batch in rows.batches(self.shape(rows.table_id)):
-                receiving.receive(self._reception(link, rows.table_id, rows.sender, has_room=True), batch)
-            self._declared.check_current(link, rows.table_id)
+        def reception(link: Link, table_id: int, sender: int) -> Reception:
+            return self._reception(link, table_id, sender, has_room=True)
 
-        try:
-            self.database.write(again)
-        except Outdated:
-            self._look()
-        except TailraceError as error:
-            is_about_others = self.database.is_about_others(error.__cause__)
-            if error.code == "sync.unreachable" and not is_about_others:
-                raise
-            if is_about_others and len(rows.ids) > 1:  # foreign keys that are looked at when a transaction ends
-                for half in rows.halves():
-                    self._take_again(half)
+        return Retaking(self.database, self._declared, reception, self._look).attempt()
 
     # For people.
 

@@ -56,11 +56,11 @@ def keep(reception: Reception, row: Incoming, why: str) -> bool:
     return quarantine.keep_waiting(reception, row, told, why)
 
 
-def found(link: Link, order: Sequence[int]) -> list[Waiting]:
+def found(link: Link, order: Sequence[int], most: int = _AT_ONCE_MAX) -> list[Waiting]:
     """All that wait, in the order in which they can be taken: rows before those that refer to them, and the deletions
     of these before theirs. `order` are the tables, those to which others refer first."""
     query = f"""SELECT qTableId, qNode, qId, qRow FROM DoorQuarantine WHERE qKind = '{quarantine.Why.WAITING}'
-        ORDER BY qId LIMIT {_AT_ONCE_MAX}"""
+        ORDER BY qId LIMIT {most:d}"""
     groups: dict[tuple[int, int, bool], list[tuple[int, Mapping[str, Any]]]] = {}
     for table_id, sender, number, text in link.rows(query):
         row = orjson.loads(text)
