@@ -24,6 +24,7 @@ from tailrace.sync import (
     room,
     setback,
     trackers,
+    waiting,
 )
 from tailrace.sync.aside import put_aside
 from tailrace.sync.counts import Counts
@@ -58,6 +59,8 @@ class EntityStatus:
     tombstones: int
     pending: dict[int, int]
     """By node: how many rows it should get."""
+    waiting: int = 0
+    """Rows that came, and wait here for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,11 +503,11 @@ class SyncStore:
         def ask(link: Link) -> SyncStatus:
             nodes = link.rows("SELECT nodeId, lastSeen FROM DoorNode ORDER BY nodeId")
             kinds = link.rows("SELECT qKind, count(*) FROM DoorQuarantine GROUP BY qKind")
-            waiting = link.value("SELECT count(*) FROM ChangeLog")
+            unseen = link.value("SELECT count(*) FROM ChangeLog")
             entities = [self._entity_status(link, shape) for shape in self.by_batch()]
             held = room.held_by_sender(link)
             full = [node for node, each in held.items() if self._room.is_reached(each)]
-            return SyncStatus(self.node_id, waiting, dict(nodes), entities, dict(kinds), held, full)
+            return SyncStatus(self.node_id, unseen, dict(nodes), entities, dict(kinds), held, full)
 
         return self.database.read(ask)
 
@@ -514,7 +517,7 @@ class SyncStore:
         def ask(link: Link) -> list[Standing]:
             waiting: Counter[int] = Counter()
             for shape in self.shapes.values():
-                waiting.update(_pending(link, shape))
+                waiting.update(trackers.pending_counts(link, shape))
             known = link.rows("SELECT nodeId, calledAs, rel, lastSeen FROM DoorNode ORDER BY nodeId")
             return [
                 Standing(node, name, bool(rel & CALLS_US), seen_ms, waiting[node]) for node, name, rel, seen_ms in known
@@ -540,7 +543,8 @@ class SyncStore:
             shape.table_id,
             rows.get(False, 0),
             rows.get(True, 0),
-            _pending(link, shape),
+            trackers.pending_counts(link, shape),
+            waiting.count(link, shape),
         )
 
     def _check_other(self, node: int) -> None:
@@ -558,10 +562,3 @@ class SyncStore:
             changes.welcome(link, shape, node, self.database.refusals)
             keep_untold(link, shape)
         return True
-
-
-def _pending(link: Link, shape: Shape) -> dict[int, int]:
-    """By node: how many rows of an entity it should get."""
-    node, processed = shape.own("trkrDestinationNode"), shape.own("trkrProcessed")
-    is_open = f"NOT {processed}" if shape.schema else f"{processed} = 0"
-    return dict(link.rows(f"SELECT {node}, count(*) FROM {shape.tracker} WHERE {is_open} GROUP BY {node}"))

@@ -89,6 +89,13 @@ def pending_nodes(link: Link, shape: Shape) -> list[int]:
     return found[1:]
 
 
+def pending_counts(link: Link, shape: Shape) -> dict[int, int]:
+    """By node: how many rows of an entity it should get."""
+    node, processed = shape.own("trkrDestinationNode"), shape.own("trkrProcessed")
+    is_open = f"NOT {processed}" if shape.schema else f"{processed} = 0"
+    return dict(link.rows(f"SELECT {node}, count(*) FROM {shape.tracker} WHERE {is_open} GROUP BY {node}"))
+
+
 def mark(link: Link, shape: Shape, node: int, acks: Acks) -> None:
     """A node has these versions, or does not want them. Where another one is here by now, it should get that.
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from tailrace.sync import quarantine
+from tailrace.sync import names, quarantine
 from tailrace.sync.database import Link
 from tailrace.sync.exchange import ROW_STAMP, RowBatch
 from tailrace.sync.incoming import Incoming, Reception
@@ -79,3 +79,9 @@ def found(link: Link, order: Sequence[int], most: int = _AT_ONCE_MAX) -> list[Wa
 def remove(link: Link, waiting: Waiting) -> None:
     """They are tried again; who has to wait longer is kept anew."""
     link.run(f"DELETE FROM DoorQuarantine WHERE qId IN ({', '.join(f'{number:d}' for number in waiting.ids)})")
+
+
+def count(link: Link, shape: Shape) -> int:
+    """How many rows of a table wait."""
+    which = f"qKind = '{quarantine.Why.WAITING}' AND qTableId = {shape.table_id:d}"
+    return int(link.value(f"SELECT count(*) FROM {shape.own_table(names.QUARANTINE)} WHERE {which}"))
