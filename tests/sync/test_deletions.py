@@ -13,48 +13,19 @@ from tailrace.sync.exchange import Key, Part, RowBatch
 from tailrace.sync.round import sync_round
 from tailrace.sync.server import ServerOptions
 from tailrace.sync.serving import SyncServer
-from tailrace.sync.store import SyncStore
 from tests.sync.conftest import Places
 from tests.sync.direct import DirectPeer, meet, sync
+from tests.sync.lists import LIST, PAIRS, TASK, by_caller, lists, settle, tasks, tree, trees
 from tests.sync.places import Place
 from tests.sync.served import Served, serve, served
 
 __all__ = ["serve", "served"]  # fixtures
 
-LIST: Final = "CREATE TABLE list(id bigint PRIMARY KEY, changed bigint)"
-TASK: Final = "CREATE TABLE task(id bigint PRIMARY KEY, changed bigint, what text, list bigint REFERENCES list(id) {})"
-TREE: Final = """CREATE TABLE tree(id bigint PRIMARY KEY, changed bigint, what text,
-    parent bigint REFERENCES tree(id) ON DELETE CASCADE)"""
-PAIRS: Final = [("sqlite", "sqlite"), ("sqlite", "postgres"), ("postgres", "sqlite")]
 MOVES: Final = {
     "moved, cascade": ("ON DELETE CASCADE", ["UPDATE task SET list = 2", "DELETE FROM list WHERE id = 1"], 2),
     "moved, set null": ("ON DELETE SET NULL", ["UPDATE task SET list = 2", "DELETE FROM list WHERE id = 1"], 2),
     "another key": ("ON DELETE CASCADE ON UPDATE CASCADE", ["UPDATE list SET id = 5 WHERE id = 1"], 5),
 }
-
-
-def lists(place: Place, action: str = "ON DELETE CASCADE", batches: tuple[int, int] = (100, 100)) -> SyncStore:
-    place.run(LIST, TASK.format(action))
-    return place.install(Entity("list", 1, "changed", batch=batches[0]), Entity("task", 2, "changed", batch=batches[1]))
-
-
-def tree(place: Place, rows: int = 1000) -> SyncStore:
-    place.run(TREE)
-    return place.install(Entity("tree", 1, "changed", batch_rows=rows))
-
-
-def tasks(place: Place) -> list[tuple[Any, ...]]:
-    return place.ask("SELECT id, list, what FROM task ORDER BY id")
-
-
-def trees(place: Place) -> list[tuple[Any, ...]]:
-    return place.ask("SELECT id, parent FROM tree ORDER BY id")
-
-
-def settle(one: SyncStore, two: SyncStore) -> None:
-    for _ in range(2):
-        sync(one, two)
-    assert one.nodes_with_pending() == two.nodes_with_pending() == {}
 
 
 @pytest.mark.parametrize("calls", ["sender", "receiver"])
@@ -64,7 +35,7 @@ def test_rows_that_were_moved_away_stay(places: Places, kinds: tuple[str, str], 
     action, changes, at = MOVES[move]
     place, other = map(places, kinds)
     one, two = lists(place, action), lists(other, action)
-    pair = (one, two) if calls == "sender" else (two, one)
+    pair = by_caller(calls, one, two)
     place.run("INSERT INTO list(id) VALUES (1), (2)", "INSERT INTO task(id, list, what) VALUES (1, 1, 'precious')")
     settle(*pair)
     place.run(*changes)
@@ -80,7 +51,7 @@ def test_deletions_wait_for_rows_of_a_higher_batch(
     place: Place, other: Place, calls: str, batches: tuple[int, int]
 ) -> None:
     one, two = (lists(each, batches=batches) for each in (place, other))
-    pair = (one, two) if calls == "sender" else (two, one)
+    pair = by_caller(calls, one, two)
     place.run("INSERT INTO list(id) VALUES (1), (2)")
     place.run("INSERT INTO task(id, list, what) VALUES (1, 1, 'a'), (2, 1, 'b')")
     settle(*pair)
@@ -95,7 +66,7 @@ def test_deletions_wait_for_rows_of_a_higher_batch(
 def test_rows_that_were_moved_within_their_table_stay(places: Places, kinds: tuple[str, str], calls: str) -> None:
     place, other = map(places, kinds)
     one, two = tree(place), tree(other)
-    pair = (one, two) if calls == "sender" else (two, one)
+    pair = by_caller(calls, one, two)
     place.run("INSERT INTO tree(id) VALUES (10)", "INSERT INTO tree(id, parent) VALUES (11, 10)")
     settle(*pair)
     place.run("INSERT INTO tree(id) VALUES (20)", "UPDATE tree SET parent = 20 WHERE id = 11")
@@ -126,7 +97,7 @@ def test_rows_that_are_moved_while_deletions_are_on_their_way_stay(place: Place,
         return ask(table_id, node, after, limit, part)
 
     one.pending_rows = asked  # type: ignore[method-assign]
-    sync(*((one, two) if calls == "sender" else (two, one)))
+    sync(*by_caller(calls, one, two))
     assert not changes
     assert tasks(other) == [(1, 3, "precious")]
     assert other.ask("SELECT id FROM list") == [(3,)]
@@ -136,7 +107,7 @@ def test_rows_that_are_moved_while_deletions_are_on_their_way_stay(place: Place,
 @pytest.mark.parametrize("calls", ["sender", "receiver"])
 def test_nobody_makes_changes_of_deletions_that_came(place: Place, other: Place, calls: str) -> None:
     one, two = lists(place), lists(other)
-    pair = (one, two) if calls == "sender" else (two, one)
+    pair = by_caller(calls, one, two)
     place.run("INSERT INTO list(id) VALUES (1)", "INSERT INTO task(id, list) VALUES (1, 1), (2, 1), (3, 1)")
     settle(*pair)
     place.run("DELETE FROM list")

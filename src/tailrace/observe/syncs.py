@@ -151,14 +151,20 @@ def _with_held(part: Part, held: Held | None, *, is_full: bool) -> Part:
 def _table(found: EntityStatus) -> Part:
     """What waits for several nodes waits once for each of them."""
     waiting = sum(found.pending.values())
-    more = {"rows": found.rows, "deleted": found.tombstones}
+    more = {"rows": found.rows, "deleted": found.tombstones, "waiting for other rows": found.waiting}
+    wrong = None
+    if found.waiting:
+        what = f"{found.waiting} of its rows came and wait for others, to which they refer or which refer to them"
+        cure = "tailrace sync quarantine list FILE says for which; they are taken by themselves when these come"
+        wrong = Wrong("sync.waiting", what, cure)
     return Part(
         Kind.TABLE,
         found.table,
         f"tableId {found.table_id}",
-        "synced",
-        Health.GOOD,
+        "synced" if wrong is None else "rows wait for others",
+        Health.GOOD if wrong is None else Health.TROUBLED,
         lag=Lag(waiting, None, None),
+        wrong=wrong,
         more=more,
     )
 

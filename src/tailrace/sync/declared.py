@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.errors import TailraceError
-from tailrace.sync import changes, install, names
+from tailrace.sync import changes, install, names, references
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.names import Dialect
 from tailrace.sync.order import ordered, referring
+from tailrace.sync.references import Reference
 from tailrace.sync.shape import Shape
 
 
@@ -38,6 +39,8 @@ class Declared:
     """Tables whose changes may concern others."""
     referring: Mapping[int, frozenset[int]]
     """By table to which foreign keys refer: itself and those that do, directly or not."""
+    references: Sequence[Reference]
+    """The foreign keys between them."""
 
     @classmethod
     def of(cls, link: Link, entities: Sequence[Entity], dialect: Dialect) -> Declared:
@@ -46,7 +49,7 @@ class Declared:
         shapes = {shape.table_id: shape for shape in found}
         definitions = {table_id: _definition(link, shape) for table_id, shape in shapes.items()}
         order = [shape.table_id for shape in ordered(found)]
-        return cls(shapes, definitions, order, changes.watched(found), referring(found))
+        return cls(shapes, definitions, order, changes.watched(found), referring(found), references.find(link, found))
 
     def check_known(self, table_id: int, ignored: Collection[str]) -> None:
         """Raises `Outdated` when columns of a table were left out of rows because the table did not have them then."""

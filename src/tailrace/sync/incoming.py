@@ -12,6 +12,7 @@ from tailrace.sync.entity import Authors
 from tailrace.sync.exchange import ROW_STAMP, Key, RowBatch, Tracker, VersionId
 from tailrace.sync.horizon import Horizon
 from tailrace.sync.names import Dialect, equal, quoted
+from tailrace.sync.references import Reference
 from tailrace.sync.room import Room
 from tailrace.sync.shape import Column, Kind, Shape
 from tailrace.sync.values import from_wire, to_wire
@@ -85,6 +86,8 @@ class Reception:
     """Rows that were changed later than this are not."""
     authors: Authors = Authors.ANY
     """Whose versions the sender may send."""
+    references: Sequence[Reference] = ()
+    """The foreign keys between all tables."""
 
     def refusal(self, error: BaseException) -> Refusal:
         """What the database says against a row."""

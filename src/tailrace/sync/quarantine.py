@@ -50,6 +50,7 @@ class Lost:
     version: str
     row: Mapping[str, Any] | None
     """None: it was a deletion."""
+    why: str = "another node changed the row at the same time, and its change stays"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,29 @@ def keep_lost(reception: Reception, edits: Sequence[Lost]) -> None:
         _insert(reception.link, reception.shape, _lost_entry(reception, edit))
 
 
+def as_it_is(link: Link, shape: Shape, key: Key, here: Here, why: str) -> Lost:
+    """What is here of a row, if it loses."""
+    row = _row(link, shape, key)
+    version = row[shape.entity.version] if row is not None and shape.is_hash else here.time
+    return Lost(key, here.node, str(version), row, why)
+
+
+def forget_known(reception: Reception, deletions: Sequence[Incoming], why: str) -> None:
+    """Edits that were kept for a reason, and of which it turns out that who deletes the row knew them."""
+    link, shape = reception.link, reception.shape
+    which = f"qKind = '{Why.LOST}' AND qTableId = {shape.table_id:d} AND qSender = {reception.sender:d}"
+    query = f"SELECT qId, qKey, qNode, qVersion FROM {shape.own_table(names.QUARANTINE)} WHERE {which}"
+    kept = link.rows(f"{query} AND qReason = {shape.mark(1)}", (why,)) if deletions else []
+    by_key = {orjson.dumps(row.key).decode(): row for row in deletions}
+    for number, key, node, version in kept:
+        row = by_key.get(key)
+        if row is None:
+            continue
+        edit = replace(row, node=node, time=row.time if shape.is_hash else int(version))
+        if edit.stamp <= row.stamp and _has(link, shape, edit, version, "=", {reception.sender, row.node}):
+            link.run(f"DELETE FROM {shape.own_table(names.QUARANTINE)} WHERE qId = {number:d}")
+
+
 def listed(link: Link, dialect: Dialect, limit: int, sender: int | None) -> list[Quarantined]:
     """The newest first; only what one node has sent, if that is said."""
     whose = "" if sender is None else f"WHERE qSender = {sender:d}"
@@ -225,8 +249,7 @@ def _cut(text: str) -> str:
 
 
 def _lost_entry(reception: Reception, edit: Lost) -> _Entry:
-    why = "another node changed the row at the same time, and its change stays"
-    return _entry(reception.shape, Why.LOST, edit, why, reception.sender)
+    return _entry(reception.shape, Why.LOST, edit, edit.why, reception.sender)
 
 
 def _keep(link: Link, shape: Shape, entry: _Entry, room: Room) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tailrace.sync import authors, bulk, changes, names, ownbody, quarantine, spelling, swapping, waiting
+from tailrace.sync import authors, bulk, cascades, changes, names, ownbody, quarantine, spelling, swapping, waiting
 from tailrace.sync.columns import Columns
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Rule
@@ -34,6 +34,7 @@ _TRACKER: Final = (
     names.TRACKER_VERSION_NODE,
     names.TRACKER_PROCESSED,
 )
+_AT_THE_SAME_TIME: Final = "another node changed the row at the same time"
 
 
 def receive(reception: Reception, batch: RowBatch) -> Receipt:
@@ -55,35 +56,29 @@ def _receive_singly(reception: Reception, batch: RowBatch, *, is_told: bool, has
     """Where what was here does not tell it (`is_told`), what becomes of rows is seen afterwards."""
     link, shape, sender = reception.link, reception.shape, reception.sender
     rows = incoming(shape, sender, batch)
-    horizon = reception.horizon
-    refused = {row.key: Refusal(horizon.why_not(row.time)) for row in rows if row.time > horizon.latest_ms}
-    sound = [row for row in rows if row.key not in refused]
+    refused: dict[Key, Refusal] = {}
     before: dict[Key, Here] = {}
-    readable = _unless_refused(reception, sound, refused, lambda some: before.update(_here(link, shape, some)))  # 1
-    odd = spelling.misspelt(link, shape, Columns.of_rows(row.key for row in readable))
-    refused |= {key: Refusal(why) for key, why in odd.items()}
-    readable = [row for row in readable if row.key not in odd]
-    refused |= {key: Refusal(why) for key, why in authors.foreign(reception, readable, before).items()}
+    readable = _sound(reception, rows, refused, before)  # 1
     claimed = authors.claimed(reception, readable, before)
-    readable = [row for row in readable if row.key not in refused and row.key not in claimed]
-    readable = completed(link, shape, readable, batch.columns)
+    left = {row.key: Ack(row.tracker, claimed[row.key]) for row in readable if row.key in claimed}
+    readable = completed(link, shape, [row for row in readable if row.key not in left], batch.columns)
     losing = quarantine.unknown_edits(reception, readable, before)
-    crowded = quarantine.without_room(reception, losing)
-    readable = [row for row in readable if row.key not in crowded]
+    cascade = cascades.expected(reception, readable, before)
+    crowded = dict.fromkeys(quarantine.without_room(reception, losing), _AT_THE_SAME_TIME)
+    crowded |= dict.fromkeys(cascade.crowded, cascades.CROWDED)
+    left |= {row.key: _left(row, crowded[row.key]) for row in readable if row.key in crowded}
+    readable = [row for row in readable if row.key not in left]
+    refused |= {key: why for key, why in cascade.waiting.items() if key not in left}
     with _Receiving(link, shape, sender) as view:
-        put = as_they_are(link, shape, readable)
+        put = as_they_are(link, shape, cascade.in_order([row for row in readable if row.key not in refused]))
         _put(reception, put, refused, view.put)  # 2
         _put_colliding(reception, put, refused, view.put)
     after = before if is_told else _settled(reception, readable, before, has_others=has_others)
-    receipt, early = Receipt(), set[Key]()
+    receipt, early = Receipt(left=list(left.values())), set[Key]()
     for row in rows:
-        if row.key in claimed:
-            receipt.left.append(Ack(row.tracker, claimed[row.key]))
-            continue
-        if row.key in crowded:
-            receipt.left.append(_left(row, "another node changed the row at the same time"))
-            continue
         was, now = before.get(row.key), after.get(row.key)
+        if row.key in left:
+            continue
         refusal = refused.get(row.key) or (None if is_told else _why_not(row, was, now))
         if refusal is not None and not _kept(reception, row, refusal):
             receipt.left.append(_left(row, refusal.why))
@@ -94,11 +89,28 @@ def _receive_singly(reception: Reception, batch: RowBatch, *, is_told: bool, has
         elif _is_older(row, was, now, is_told=is_told):
             receipt.older.append(row.tracker)
     gone = {ack.tracker.key for ack in receipt.refused} | early
-    left = {ack.tracker.key for ack in receipt.left}
-    quarantine.keep_lost(reception, [edit for edit in losing if edit.key not in gone | left])  # 3
-    _note_versions(reception, [(row, False) for row in readable if row.key not in gone | left])  # 4
+    not_here = gone | {ack.tracker.key for ack in receipt.left}
+    quarantine.keep_lost(reception, [edit for edit in losing if edit.key not in not_here])  # 3
+    cascade.keep()
+    cascades.forget_known(reception, readable)
+    _note_versions(reception, [(row, False) for row in readable if row.key not in not_here])  # 4
     _note_refused(reception, [row for row in readable if row.key in gone])
     return receipt
+
+
+def _sound(
+    reception: Reception, rows: Sequence[Incoming], refused: dict[Key, Refusal], before: dict[Key, Here]
+) -> list[Incoming]:
+    """Rows that can be read, and what is here of them; those from the far future are refused, those whose key is spelt
+    otherwise than here, and those that their sender may not send."""
+    link, shape, horizon = reception.link, reception.shape, reception.horizon
+    refused |= {row.key: Refusal(horizon.why_not(row.time)) for row in rows if row.time > horizon.latest_ms}
+    in_time = [row for row in rows if row.key not in refused]
+    found = _unless_refused(reception, in_time, refused, lambda some: before.update(_here(link, shape, some)))
+    why = spelling.misspelt(link, shape, Columns.of_rows(row.key for row in found))
+    why |= authors.foreign(reception, [row for row in found if row.key not in why], before)
+    refused |= {key: Refusal(each) for key, each in why.items()}
+    return [row for row in found if row.key not in why]
 
 
 def _settled(

@@ -40,11 +40,11 @@ from tailrace.sync.incoming import Reception
 from tailrace.sync.names import Dialect, mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
 from tailrace.sync.quarantine import Quarantined, Why
+from tailrace.sync.retaking import Retaking
 from tailrace.sync.retry import Retry
 from tailrace.sync.room import Held, Room, RoomLimit
 from tailrace.sync.shape import Shape
 from tailrace.sync.untold import keep_untold
-from tailrace.sync.waiting import Waiting
 from tailrace.sync.watermark import Watermark
 
 __all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "Standing", "SyncStatus", "SyncStore"]
@@ -60,6 +60,8 @@ class EntityStatus:
     tombstones: int
     pending: dict[int, int]
     """By node: how many rows it should get."""
+    waiting: int = 0
+    """Rows that came, and wait here for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,34 +464,16 @@ class SyncStore:
             Room(None if has_room else self._room),
             Horizon.of(link, shape, self._ahead_max_s),
             authors,
+            self._declared.references,
         )
 
     def _take_waiting(self) -> tuple[int, int]:
         """Try rows again that wait for others; how many waited before, and how many do now."""
-        before = self.database.read(lambda link: waiting.found(link, self._declared.order))
-        for each in before:
-            self._take_again(each)
-        after = self.database.read(lambda link: waiting.found(link, self._declared.order)) if before else []
-        return sum(len(each.ids) for each in before), sum(len(each.ids) for each in after)
 
-    def _take_again(self, rows: Waiting) -> None:
-        def again(link: Link) -> None:
-            waiting.remove(link, rows)
-            for batch in rows.batches(self.shape(rows.table_id)):
-                receiving.receive(self._reception(link, rows.table_id, rows.sender, has_room=True), batch)
-            self._declared.check_current(link, rows.table_id)
+        def reception(link: Link, table_id: int, sender: int) -> Reception:
+            return self._reception(link, table_id, sender, has_room=True)
 
-        try:
-            self.database.write(again)
-        except Outdated:
-            self._look()
-        except TailraceError as error:
-            is_refusal = self.database.is_refusal(error.__cause__)
-            if error.code == "sync.unreachable" and not is_refusal:
-                raise
-            if is_refusal and len(rows.ids) > 1:  # foreign keys that are looked at when a transaction ends
-                for half in rows.halves():
-                    self._take_again(half)
+        return Retaking(self.database, self._declared, reception, self._look).attempt()
 
     # For people.
 
@@ -524,11 +508,11 @@ class SyncStore:
         def ask(link: Link) -> SyncStatus:
             nodes = link.rows("SELECT nodeId, lastSeen FROM DoorNode ORDER BY nodeId")
             kinds = link.rows("SELECT qKind, count(*) FROM DoorQuarantine GROUP BY qKind")
-            waiting = link.value("SELECT count(*) FROM ChangeLog")
+            unseen = link.value("SELECT count(*) FROM ChangeLog")
             entities = [self._entity_status(link, shape) for shape in self.by_batch()]
             held = room.held_by_sender(link)
             full = [node for node, each in held.items() if self._room.is_reached(each)]
-            return SyncStatus(self.node_id, waiting, dict(nodes), entities, dict(kinds), held, full)
+            return SyncStatus(self.node_id, unseen, dict(nodes), entities, dict(kinds), held, full)
 
         return self.database.read(ask)
 
@@ -565,6 +549,7 @@ class SyncStore:
             rows.get(False, 0),
             rows.get(True, 0),
             {node: found.rows for node, found in backlogs(link, shape).items()},
+            waiting.count(link, shape),
         )
 
     def _check_other(self, node: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from tailrace.sync import quarantine
+from tailrace.sync import names, quarantine
 from tailrace.sync.database import Link
 from tailrace.sync.exchange import ROW_STAMP, RowBatch
 from tailrace.sync.incoming import Incoming, Reception
@@ -56,11 +56,11 @@ def keep(reception: Reception, row: Incoming, why: str) -> bool:
     return quarantine.keep_waiting(reception, row, told, why)
 
 
-def found(link: Link, order: Sequence[int]) -> list[Waiting]:
+def found(link: Link, order: Sequence[int], most: int = _AT_ONCE_MAX) -> list[Waiting]:
     """All that wait, in the order in which they can be taken: rows before those that refer to them, and the deletions
     of these before theirs. `order` are the tables, those to which others refer first."""
     query = f"""SELECT qTableId, qNode, qId, qRow FROM DoorQuarantine WHERE qKind = '{quarantine.Why.WAITING}'
-        ORDER BY qId LIMIT {_AT_ONCE_MAX}"""
+        ORDER BY qId LIMIT {most:d}"""
     groups: dict[tuple[int, int, bool], list[tuple[int, Mapping[str, Any]]]] = {}
     for table_id, sender, number, text in link.rows(query):
         row = orjson.loads(text)
@@ -79,3 +79,9 @@ def found(link: Link, order: Sequence[int]) -> list[Waiting]:
 def remove(link: Link, waiting: Waiting) -> None:
     """They are tried again; who has to wait longer is kept anew."""
     link.run(f"DELETE FROM DoorQuarantine WHERE qId IN ({', '.join(f'{number:d}' for number in waiting.ids)})")
+
+
+def count(link: Link, shape: Shape) -> int:
+    """How many rows of a table wait."""
+    which = f"qKind = '{quarantine.Why.WAITING}' AND qTableId = {shape.table_id:d}"
+    return int(link.value(f"SELECT count(*) FROM {shape.own_table(names.QUARANTINE)} WHERE {which}"))
