@@ -154,17 +154,54 @@ PARTITIONED = (
 )
 
 
-def test_rows_of_a_partition_that_is_detached_are_deleted_with_the_next_install(places: Places) -> None:
+def partitioned(places: Places, **more: Any) -> tuple[Place, Place, SyncStore, SyncStore]:
+    """Three rows in three partitions, and a node that has them."""
     place, other = places("postgres"), places("sqlite")
     place.run(*PARTITIONED)
     other.run("CREATE TABLE todo(id bigint, part bigint, changed bigint, what text, PRIMARY KEY (id, part))")
-    one, two = place.install(todo.todo()), other.install(todo.todo())
+    one, two = place.install(todo.todo(**more)), other.install(todo.todo(**more))
     place.run("INSERT INTO todo(id, part, what) VALUES (1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c')")
     sync(two, one)
+    return place, other, one, two
+
+
+def test_rows_of_a_partition_that_is_detached_are_deleted_with_the_next_install(places: Places) -> None:
+    place, other, one, two = partitioned(places)
     place.run("ALTER TABLE todo DETACH PARTITION todo3")
     assert install_again(place).gone == 1
     sync(two, one)
     assert todo.whats(other) == {1: "a", 2: "b"}
+    place.run("INSERT INTO todo(id, part, what) VALUES (2, 1, 'd')", "TRUNCATE todo3")
+    sync(two, one)
+    assert same(place, other) and len(other.ask("SELECT * FROM todo")) == 3
+
+
+def test_a_partition_that_is_emptied(places: Places) -> None:
+    place, other, one, two = partitioned(places)
+    place.run("TRUNCATE todo2")
+    sync(two, one)
+    assert todo.whats(other) == {1: "a", 3: "c"}
+    place.run("CREATE TABLE todo4 PARTITION OF todo FOR VALUES IN (4)")
+    one = place.install(todo.todo())
+    place.run("INSERT INTO todo(id, part, what) VALUES (4, 4, 'd')")
+    sync(two, one)
+    place.run("TRUNCATE todo4, todo1")
+    sync(two, one)
+    assert todo.whats(other) == {3: "c"} and same(place, other)
+    place.run("TRUNCATE todo")
+    sync(two, one)
+    assert todo.whats(other) == {}
+    database = place.database()
+    database.write(lambda link: install.uninstall(link, [todo.todo()], database.dialect))
+    assert place.ask("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal") == []
+
+
+def test_a_partition_that_is_emptied_where_deletes_are_kept_to_oneself(places: Places) -> None:
+    place, other, one, two = partitioned(places, deletes=Deletes.KEEP)
+    place.run("TRUNCATE todo2")
+    sync(two, one)
+    assert todo.whats(other) == {1: "a", 2: "b", 3: "c"}
+    assert place.ask("SELECT stEntityPrimaryKey1 FROM todoStamp ORDER BY 1") == [(1,), (3,)]
 
 
 def test_what_logical_replication_applies_is_noticed_if_triggers_always_fire(places: Places) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from tailrace.errors import TailraceError
-from tailrace.sync import changes, counts, growth, names, postgresddl, sqliteddl, unnoticed
+from tailrace.sync import changes, counts, growth, names, partitions, postgresddl, sqliteddl, unnoticed
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Entity, check_entities
 from tailrace.sync.names import Dialect, mark, quoted
@@ -172,6 +172,8 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Unnoticed:
     _run(link, ddl.triggers_of(shape).values())
     if dialect is Dialect.SQLITE:
         _let_captures_be_first(link, entity.table)
+    else:
+        partitions.watch(link, shape)
     _enter(link, shape, definition)
     if before is not None and before[-1].split()[2:] != definition.split()[2:]:
         take_turn(link, shape, alone=True)
@@ -185,6 +187,7 @@ def _looked_at(link: Link, shape: Shape) -> Unnoticed:
     if shape.dialect is Dialect.SQLITE:
         return Unnoticed(shape.entity.table)
     _run(link, postgresddl.catch_up(shape))
+    partitions.watch(link, shape)
     if not any(unnoticed.count(link, shape)):
         return Unnoticed(shape.entity.table)
     _wait_for_writers(link, shape, "SHARE ROW EXCLUSIVE")
