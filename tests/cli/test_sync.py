@@ -127,6 +127,20 @@ def test_resync_by_command(tailrace: Tailrace, tmp_path: Path) -> None:
     assert "4711, 4712" in tailrace("sync", "resync", desk.file).out
 
 
+def test_triggers_that_are_gone_are_told_with_the_cure(tailrace: Tailrace, laptop: Desk) -> None:
+    tailrace("sync", "install", laptop.file)
+    laptop.run("INSERT INTO todo(id, what) VALUES (1, 'x'), (2, 'y')")
+    laptop.run("DROP TRIGGER door_42_del")
+    laptop.run("DELETE FROM todo WHERE id = 1")
+    for command in (("sync", "status", laptop.file), ("sync", "run", laptop.file, "--once")):
+        told = tailrace(*command)
+        assert told.status == 2 and "door_42_del" in told.err and "tailrace sync install" in told.err
+    done = tailrace("sync", "install", laptop.file)
+    assert done.status == 0 and "0 changed and 1 deleted rows" in done.out
+    assert tailrace("sync", "install", laptop.file, "--json").json["unnoticed"] == []
+    assert tailrace("sync", "status", laptop.file).status == 0
+
+
 def test_installing_is_idempotent_and_uninstalling_leaves_nothing(tailrace: Tailrace, laptop: Desk) -> None:
     laptop.run("INSERT INTO todo(id, what) VALUES (1, 'x')")
     before = laptop.ask("SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite%'")

@@ -33,21 +33,28 @@ app.add_typer(syncquarantine.app, name="quarantine")
 @app.command()
 def install(file: SyncArgument, as_json: JsonOption = False) -> None:
     """Make in the database what sync needs: tables beside yours, triggers, receive views. Your rows stay."""
+    from tailrace.cli.show import printable
     from tailrace.observe.syncs import not_declared
+    from tailrace.sync import install as installing
     from tailrace.sync.database import open_database
     from tailrace.sync.load import load_sync
     from tailrace.sync.store import SyncStore
 
     form = load_sync(file)
     with closing(open_database(form.database.address)) as database:
-        store = SyncStore.install(database, form.declared)
+        found = database.write(lambda link: installing.install(link, form.declared, database.dialect))
+        store = SyncStore(database, form.declared)
         tables = [shape.entity.table for shape in store.by_batch()]
         place, node = database.place, str(store.node_id)
         left = store.not_declared()
+    unnoticed = [line for each in found for line in each.told()]
     if as_json:
-        print(json.dumps({"database": place, "node": node, "tables": tables, "not_declared": left}))
+        told = {"database": place, "node": node, "tables": tables, "not_declared": left, "unnoticed": unnoticed}
+        print(json.dumps(told))
     else:
         print(f"{place} is node {node}; synced are: {', '.join(tables)}")
+        for line in unnoticed:
+            print(printable(line))
         for table in left:
             wrong = not_declared(file, table)
             print(f"{wrong.what}: {wrong.cure}")

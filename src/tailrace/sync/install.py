@@ -9,12 +9,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from tailrace.errors import TailraceError
-from tailrace.sync import candidate, changes, counts, growth, names, postgresddl, sqliteddl
+from tailrace.sync import candidate, changes, counts, growth, names, partitions, postgresddl, sqliteddl, unnoticed
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Entity, check_entities
 from tailrace.sync.names import Dialect, mark, quoted
 from tailrace.sync.shape import Shape, shape_of
+from tailrace.sync.strangers import has_strangers
 from tailrace.sync.trackers import take_turn
+from tailrace.sync.unnoticed import Unnoticed
+from tailrace.sync.wholeness import is_bare, missing, named
 
 FORMAT: Final = 4
 """Of the tables of sync's own."""
@@ -44,8 +47,9 @@ _LOCKED: Final = "55P03"
 """PostgreSQL's state of a lock that was not to be had in time."""
 
 
-def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Shape]:
-    """Make what is missing, and make anew what has changed. What nodes know of each other stays."""
+def install(link: Link, entities: Sequence[Entity], dialect: Dialect) -> list[Unnoticed]:
+    """Make what is missing, and make anew what has changed. What nodes know of each other stays. Says of each table
+    what has gone past its triggers."""
     check_entities(entities)
     if dialect is Dialect.POSTGRES:
         link.run("SELECT pg_advisory_xact_lock($1)", (_INSTALLING,))
@@ -106,6 +110,9 @@ def check_installed(link: Link, entities: Sequence[Entity], dialect: Dialect) ->
             how = "is not installed" if entry is None else "is installed otherwise than it is declared now"
             what = f"sync of table {shape.entity.table} {how}"
             raise TailraceError("sync.not_installed", what, hint="tailrace sync install")
+        if away := missing(link, shape):
+            what = f"changes of table {shape.entity.table} are not noticed: missing or disabled are {named(away)}"
+            raise TailraceError("sync.not_installed", what, hint="tailrace sync install")
     return shapes
 
 
@@ -135,7 +142,7 @@ def _be_somebody(link: Link, dialect: Dialect) -> None:
         link.run(f"UPDATE {_own(dialect, names.SELF)} SET format = {FORMAT}")
 
 
-def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
+def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Unnoticed:
     candidate.check_is_table(link, entity, dialect)
     shape = shape_of(link, entity, dialect)
     ddl = postgresddl if dialect is Dialect.POSTGRES else sqliteddl
@@ -143,14 +150,17 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     before = known.get(entity.table_id)
     _check_same_number(entity, known)
     definition = _definition(shape)
+    away: Sequence[str] = ()
+    was_remade = False
     if before is not None:
-        if before[-1] == definition and _is_whole(link, shape):
-            if dialect is Dialect.POSTGRES:  # there triggers can be disabled for a while
+        if before[-1] == definition:
+            away = missing(link, shape)
+            if not away:
                 candidate.check_rows(link, shape)
-                _run(link, postgresddl.catch_up(shape))
-            return shape
+                return _looked_at(link, shape)
         _check_same_tables(shape, before)
         _wait_for_writers(link, shape, "ACCESS EXCLUSIVE")
+        was_remade = is_bare(link, shape) and unnoticed.is_empty(link, shape)
         _drop_triggers(link, shape.table_id, before[3], dialect)
     else:
         _check_free(link, dialect, (*_folded(shape), entity.view_name))
@@ -159,17 +169,45 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Shape:
     candidate.check_rows(link, shape)
     _run(link, ddl.tables_of(shape))
     _run(link, ddl.backfill(shape) if before is None else ddl.catch_up(shape))
+    found = _caught_up(link, shape, away, was_remade=was_remade)
     if growth.ask_again(link, shape) or before is None:
         counts.welcome_own(link, dialect)
     _run(link, ddl.triggers_of(shape).values())
     if dialect is Dialect.SQLITE:
         _let_captures_be_first(link, entity.table)
+    else:
+        partitions.watch(link, shape)
     _enter(link, shape, definition)
     if before is not None and before[-1].split()[2:] != definition.split()[2:]:
         take_turn(link, shape, alone=True)
         for (node,) in link.rows(f"SELECT nodeId FROM {shape.own_table(names.NODES)}"):
             changes.welcome(link, shape, node)
-    return shape
+    return found
+
+
+def _looked_at(link: Link, shape: Shape) -> Unnoticed:
+    """All is there. In PostgreSQL triggers may have been disabled for a while, and a partition can go without them."""
+    if shape.dialect is Dialect.SQLITE:
+        return Unnoticed(shape.entity.table)
+    _run(link, postgresddl.catch_up(shape))
+    partitions.watch(link, shape)
+    if not any(unnoticed.count(link, shape)):
+        return Unnoticed(shape.entity.table)
+    _wait_for_writers(link, shape, "SHARE ROW EXCLUSIVE")
+    return _caught_up(link, shape)
+
+
+def _caught_up(link: Link, shape: Shape, away: Sequence[str] = (), *, was_remade: bool = False) -> Unnoticed:
+    gone, changed = unnoticed.count(link, shape)
+    if gone and was_remade:
+        return Unnoticed(shape.entity.table, away, forgotten=unnoticed.forget(link, shape))
+    if not away and has_strangers(link, shape):
+        changed = 0  # other triggers may have set the version of a row that `growth` has made older
+    if gone:
+        unnoticed.bury(link, shape)
+    if changed:
+        unnoticed.stamp(link, shape)
+    return Unnoticed(shape.entity.table, away, gone, changed)
 
 
 def _run(link: Link, texts: Iterable[str]) -> None:
@@ -204,19 +242,6 @@ def _enter(link: Link, shape: Shape, definition: str) -> None:
         ON CONFLICT (tableId) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in columns)}""",
         entry,
     )
-
-
-def _is_whole(link: Link, shape: Shape) -> bool:
-    """Whether nobody has removed anything of what was made."""
-    if shape.dialect is Dialect.SQLITE:
-        made = list(sqliteddl.triggers_of(shape))
-        marks = ", ".join("?" * len(made))
-        query = f"SELECT count(*) FROM sqlite_master WHERE type IN ('view', 'trigger') AND name IN ({marks})"
-        return bool(link.value(query, made) == len(made))
-    own = f"door_{shape.table_id}_"
-    made = [name for name in postgresddl.triggers_of(shape) if own in name and not name.endswith("()")]
-    query = "SELECT count(*) FROM pg_trigger WHERE tgname = ANY($1) AND tgrelid IN (to_regclass($2), to_regclass($3))"
-    return bool(link.value(query, (made, shape.table, shape.view)) == len(made))
 
 
 def _folded(shape: Shape) -> tuple[str, str]:

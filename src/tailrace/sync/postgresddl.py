@@ -341,17 +341,31 @@ END"""
 
 
 def _emptied(shape: Shape) -> str:
-    """TRUNCATE deletes all rows, and tells of none."""
-    keys = ", ".join(shape.stamp_key)
-    bury = f"""WITH gone AS (UPDATE {shape.stamp} SET {_buried(shape)} WHERE NOT stdeleted RETURNING {keys})
-    {_changes(shape, 2, "gone")};"""
-    if shape.entity.deletes is Deletes.KEEP:
-        bury = f"DELETE FROM {shape.stamp}; DELETE FROM {shape.tracker};"
+    """TRUNCATE deletes all rows, and tells of none; or, called with an argument, those of a partition."""
+    place = "\0"  # which no name has in it
+    parted = _emptying(shape, f"SELECT {', '.join(shape.table_key)} FROM {place}")
+    texts = [text.replace("'", "''").replace("%", "%%").replace(place, "%s") for text in parted]
     return f"""
 BEGIN
-    {bury}
+    IF TG_NARGS = 0 THEN
+        {" ".join(f"{text};" for text in _emptying(shape))}
+    ELSIF EXISTS (SELECT 1 FROM pg_inherits WHERE inhrelid = TG_RELID) THEN
+        {" ".join(f"EXECUTE format('{text}', TG_RELID::regclass);" for text in texts)}
+    END IF;
     RETURN NULL;
 END"""
+
+
+def _emptying(shape: Shape, rows: str = "") -> list[str]:
+    """Statements for the end of all rows, or of those whose keys a query gives."""
+    if shape.entity.deletes is Deletes.KEEP:
+        keys = {shape.stamp: shape.stamp_key, shape.tracker: shape.tracker_key}
+        which = {table: f" WHERE ({', '.join(key)}) IN ({rows})" if rows else "" for table, key in keys.items()}
+        return [f"DELETE FROM {table}{condition}" for table, condition in which.items()]
+    key = ", ".join(shape.stamp_key)
+    which_rows = f" AND ({key}) IN ({rows})" if rows else ""
+    gone = f"UPDATE {shape.stamp} SET {_buried(shape)} WHERE NOT stdeleted{which_rows} RETURNING {key}"
+    return [f"WITH gone AS ({gone}) {_changes(shape, 2, 'gone')}"]
 
 
 def _buried(shape: Shape) -> str:

@@ -1,0 +1,153 @@
+"""What happened to a table while its triggers were away, as far as rows and stamps tell it.
+
+A row without a stamp is new, a stamp without a row is a deletion, and a row whose version is not that of its stamp was
+changed. Of an edit that left the version as it was nothing is known; nor of one that changed only a hash.
+
+An empty table on which there is no trigger any more was made anew: nobody has deleted the rows that it had, and other
+nodes send them again.
+"""
+# ruff: noqa: S608  names cannot be bound; all of them go through `quoted`
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tailrace.sync import names, postgresddl, setback, sqliteddl
+from tailrace.sync.database import Link
+from tailrace.sync.entity import Deletes
+from tailrace.sync.exchange import AHEAD_MS
+from tailrace.sync.names import CHANGED_KEY, Dialect, equal
+from tailrace.sync.shape import Shape
+from tailrace.sync.wholeness import named
+
+
+@dataclass(frozen=True, slots=True)
+class Unnoticed:
+    """How many rows of a table were found to be otherwise than they were known."""
+
+    table: str
+    were_away: Sequence[str] = ()
+    """The triggers and views that were missing, or did not fire."""
+    gone: int = 0
+    changed: int = 0
+    forgotten: int = 0
+    """Rows of a table that was made anew."""
+
+    def told(self) -> list[str]:
+        """For people."""
+        if not (self.were_away or self.gone or self.changed):
+            return []
+        found = f"{self.changed} changed and {self.gone} deleted rows were found, and others are told"
+        if self.forgotten:
+            found = f"it is empty, so the {self.forgotten} rows that it had are asked for again"
+        lines = [f"table {self.table}: changes went past the triggers; {found}"]
+        if self.were_away:
+            lines.append(
+                f"table {self.table}: {named(self.were_away)} did not fire; a row that was changed meanwhile, and"
+                " not its version, is sent when it is changed again"
+            )
+        return lines
+
+
+def count(link: Link, shape: Shape) -> tuple[int, int]:
+    """How many rows are gone, and how many were changed."""
+    gone = link.value(f"SELECT count(*) FROM {shape.stamp} AS s WHERE {_is_gone(shape)}")
+    changed = link.value(f"SELECT count(*) FROM {_differing(shape)}")
+    return int(gone), int(changed)
+
+
+def forget(link: Link, shape: Shape) -> int:
+    """The table was made anew: nothing is known of its rows; says of how many. What was deleted before stays so."""
+    alive = f"SELECT {', '.join(shape.stamp_key)} FROM {shape.stamp} WHERE NOT {_deleted(shape, '')}"
+    link.run(f"DELETE FROM {shape.tracker} WHERE ({', '.join(shape.tracker_key)}) IN ({alive})")
+    found = link.run(f"DELETE FROM {shape.stamp} WHERE NOT {_deleted(shape, '')}")
+    nodes = [node for (node,) in link.rows(f"SELECT nodeId FROM {shape.own_table(names.NODES)}")]
+    setback.start_over(link, shape.dialect, [shape], nodes)
+    return found
+
+
+def is_empty(link: Link, shape: Shape) -> bool:
+    return not link.rows(f"SELECT 1 FROM {shape.table} LIMIT 1")
+
+
+def bury(link: Link, shape: Shape) -> None:
+    """Stamp deletions, so that others hear of them. Nobody else may write to the table meanwhile."""
+    _tell(link, shape, 2, f"{shape.stamp} AS s WHERE {_is_gone(shape)}")
+    if shape.entity.deletes is Deletes.REPLICATE:
+        buried = f"{shape.own('stTime')} = {_later(shape)}, {shape.own('stDeleted')} = {_truth(shape, True)}"
+        link.run(f"UPDATE {shape.stamp} AS s SET {buried}, {_by_oneself(shape)} WHERE {_is_gone(shape)}")
+        return
+    keys = f"SELECT {', '.join(shape.stamp_key)} FROM {shape.stamp} AS s WHERE {_is_gone(shape)}"
+    link.run(f"DELETE FROM {shape.tracker} WHERE ({', '.join(shape.tracker_key)}) IN ({keys})")
+    link.run(f"DELETE FROM {shape.stamp} AS s WHERE {_is_gone(shape)}")
+
+
+def stamp(link: Link, shape: Shape) -> None:
+    """The same for rows that were changed. A version from the application stays, if it is later than what was known."""
+    _tell(link, shape, 1, _differing(shape))
+    time, version = shape.own("stTime"), f"e.{shape.version}"
+    stamped = _later(shape)
+    if not shape.is_hash:
+        is_later = f"{version} > s.{time} AND {version} <= {_now(shape)} + {AHEAD_MS}"
+        stamped = f"CASE WHEN {is_later} THEN {version} ELSE {stamped} END"
+    alive = f"{time} = {stamped}, {shape.own('stDeleted')} = {_truth(shape, False)}, {_by_oneself(shape)}"
+    which = f"{_same(shape)} AND {_differs(shape)}"
+    link.run(f"UPDATE {shape.stamp} AS s SET {alive} FROM {shape.table} AS e WHERE {which}")
+    if shape.is_hash:
+        return
+    quietly = postgresddl.quiet(shape) if shape.dialect is Dialect.POSTGRES else sqliteddl.quiet(shape)
+    link.run(quietly[0])
+    link.run(f"UPDATE {shape.table} AS e SET {shape.version} = s.{time} FROM {shape.stamp} AS s WHERE {which}")
+    link.run(quietly[1])
+
+
+def _tell(link: Link, shape: Shape, kind: int, stamps: str) -> None:
+    """Lines of the ChangeLog for some stamps."""
+    columns = ", ".join(CHANGED_KEY[: len(shape.key)])
+    as_text = "::text" if shape.dialect is Dialect.POSTGRES else ""
+    link.run(
+        f"""INSERT INTO {shape.own_table(names.CHANGES)}(chTableId, {columns}, chType)
+            SELECT {shape.table_id}, {", ".join(f"s.{name}{as_text}" for name in shape.stamp_key)}, {kind}
+            FROM {stamps}"""
+    )
+
+
+def _same(shape: Shape) -> str:
+    return equal([f"s.{name}" for name in shape.stamp_key], [f"e.{name}" for name in shape.table_key])
+
+
+def _is_gone(shape: Shape) -> str:
+    return f"NOT {_deleted(shape)} AND NOT EXISTS (SELECT 1 FROM {shape.table} AS e WHERE {_same(shape)})"
+
+
+def _differing(shape: Shape) -> str:
+    return f"{shape.stamp} AS s JOIN {shape.table} AS e ON {_same(shape)} WHERE {_differs(shape)}"
+
+
+def _differs(shape: Shape) -> str:
+    if shape.is_hash:
+        return _deleted(shape)
+    is_other = "IS DISTINCT FROM" if shape.dialect is Dialect.POSTGRES else "IS NOT"
+    return f"({_deleted(shape)} OR e.{shape.version} {is_other} s.{shape.own('stTime')})"
+
+
+def _deleted(shape: Shape, prefix: str = "s.") -> str:
+    return f"({prefix}{shape.own('stDeleted')} = {_truth(shape, True)})"
+
+
+def _truth(shape: Shape, value: bool) -> str:
+    return str(value).lower() if shape.dialect is Dialect.POSTGRES else str(int(value))
+
+
+def _now(shape: Shape) -> str:
+    return postgresddl.now(shape) if shape.dialect is Dialect.POSTGRES else sqliteddl.NOW
+
+
+def _later(shape: Shape) -> str:
+    greatest = "greatest" if shape.dialect is Dialect.POSTGRES else "max"
+    return f"{greatest}({_now(shape)}, s.{shape.own('stTime')} + 1)"
+
+
+def _by_oneself(shape: Shape) -> str:
+    return f"{shape.own('stNode')} = (SELECT nodeId FROM {shape.own_table(names.SELF)})"
