@@ -39,7 +39,7 @@ def install(file: SyncArgument, as_json: JsonOption = False) -> None:
     from tailrace.sync.store import SyncStore
 
     form = load_sync(file)
-    with closing(open_database(form.database.address)) as database:
+    with closing(open_database(form.database.address, must_exist=True)) as database:
         store = SyncStore.install(database, form.declared)
         tables = [shape.entity.table for shape in store.by_batch()]
         place, node = database.place, str(store.node_id)
@@ -71,7 +71,7 @@ def uninstall(
 
     form = load_sync(file)
     entities = form.declared
-    with closing(open_database(form.database.address)) as database:
+    with closing(open_database(form.database.address, must_exist=True)) as database:
         found = database.read(lambda link: installing.installed(link, database.dialect))
         mine = {entity.table_id: found[entity.table_id][0] for entity in entities if entity.table_id in found}
         if only:

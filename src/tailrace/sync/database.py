@@ -144,8 +144,8 @@ class Database(ABC):
         """Let go of all connections."""
 
 
-def open_database(address: str) -> Database:
-    """`postgresql://…`, `sqlite:///path` or the path of a SQLite file, which is made if it is missing."""
+def open_database(address: str, *, must_exist: bool = False) -> Database:
+    """`postgresql://…`, `sqlite:///path` or the path of a SQLite file, which is made if it is missing and may be."""
     if address.startswith(("postgresql://", "postgres://")):
         keep_secret(address)
         check_packages("psycopg", extra="postgres")
@@ -154,7 +154,7 @@ def open_database(address: str) -> Database:
         kind = address.partition("://")[0]
         what = f"databases of the kind {kind} cannot be synced"
         raise TailraceError("config.invalid", what, hint="name a SQLite file, or postgresql://…")
-    return SqliteDatabase(address.removeprefix("sqlite:///"))
+    return SqliteDatabase(address.removeprefix("sqlite:///"), must_exist=must_exist)
 
 
 class _SqliteLink(Link):
@@ -214,10 +214,13 @@ class SqliteDatabase(Database):
     dialect = Dialect.SQLITE
     refusals = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, Unfit)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, must_exist: bool = False) -> None:
         from tailrace.adaptor.sqlite.database import Database as File
 
         self._file = File(path, _BUSY_S, "sync.unreachable")
+        if must_exist and not self._file.exists():
+            hint = "correct `path`; a new one is made by the application, with its tables"
+            raise TailraceError("sync.unreachable", f"there is no database {path}", hint=hint)
         self._file.share()
         self._file.make()
         self._turn = threading.Lock()
