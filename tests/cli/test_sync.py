@@ -158,6 +158,19 @@ def test_installing_is_idempotent_and_uninstalling_leaves_nothing(tailrace: Tail
     assert "nothing is installed" in tailrace("sync", "uninstall", laptop.file, "--yes").out
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["install"], ["uninstall", "--yes"], ["status"], ["resync"], ["run", "--once"], ["node", "list"]],
+    ids=lambda command: command[0],
+)
+def test_a_path_that_is_mistyped_makes_no_database(tailrace: Tailrace, laptop: Desk, command: list[str]) -> None:
+    laptop.path.unlink()
+    where = command[:2] if command[0] == "node" else command[:1]
+    told = tailrace("sync", *where, str(laptop.file), *command[len(where) :])
+    assert told.status == 3 and "there is no database" in told.err
+    assert not laptop.path.exists()
+
+
 def test_a_table_that_the_file_does_not_name_any_more(tailrace: Tailrace, tmp_path: Path, laptop: Desk) -> None:
     both = Desk(tmp_path, "both", entity=f"{ENTITY}, {{table: note, table_id: 7, version: changed}}")
     both.run("CREATE TABLE note(id INTEGER PRIMARY KEY, changed INTEGER)")

@@ -8,7 +8,8 @@ from typing import Any
 
 from tailrace.sync import trackers
 from tailrace.sync.columns import Columns
-from tailrace.sync.database import Link, Page
+from tailrace.sync.database import Link
+from tailrace.sync.page import Page
 from tailrace.sync.store import CALLS_US, SyncStore
 from tests.sync import todo
 from tests.sync.conftest import Places

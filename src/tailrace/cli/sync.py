@@ -41,7 +41,7 @@ def install(file: SyncArgument, as_json: JsonOption = False) -> None:
     from tailrace.sync.store import SyncStore
 
     form = load_sync(file)
-    with closing(open_database(form.database.address)) as database:
+    with closing(open_database(form.database.address, must_exist=True)) as database:
         found = database.write(lambda link: installing.install(link, form.declared, database.dialect))
         store = SyncStore(database, form.declared)
         tables = [shape.entity.table for shape in store.by_batch()]
@@ -78,7 +78,7 @@ def uninstall(
 
     form = load_sync(file)
     entities = form.declared
-    with closing(open_database(form.database.address)) as database:
+    with closing(open_database(form.database.address, must_exist=True)) as database:
         found = database.read(lambda link: installing.installed(link, database.dialect))
         mine = {entity.table_id: found[entity.table_id][0] for entity in entities if entity.table_id in found}
         if only:

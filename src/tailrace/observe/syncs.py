@@ -13,7 +13,8 @@ from tailrace.units import show_seconds
 
 if TYPE_CHECKING:
     from tailrace.sync.room import Held
-    from tailrace.sync.store import EntityStatus, SyncStore
+    from tailrace.sync.standing import EntityStatus
+    from tailrace.sync.store import SyncStore
 
 _STATES: Final = {"waiting": Health.GOOD, "syncing": Health.GOOD}
 _FIGURES: Final = {"rounds": "rounds", "rows fetched": "fetched", "rows sent": "sent", "rows refused": "refused"}

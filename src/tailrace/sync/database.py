@@ -7,17 +7,17 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from tailrace.errors import TailraceError
 from tailrace.masking import keep_secret
 from tailrace.sync import sqlstate
-from tailrace.sync.columns import Columns
+from tailrace.sync.idle import Idle
 from tailrace.sync.names import Dialect
 from tailrace.sync.packages import check_packages
+from tailrace.sync.page import Page, cut
 
 Work = TypeVar("Work")
-Connection = TypeVar("Connection")
 Values = Mapping[str, Any] | Sequence[Any]
 
 _BUSY_S: Final = 30.0
@@ -28,11 +28,6 @@ IS_TEXT: Final = "tailrace_is_text"
 _NO_TEXT: Final = "Could not decode to UTF-8"
 """How the driver's error begins when a text is none."""
 _TRIES: Final = 8
-_FIRST_ROWS: Final = 8
-_FETCHED_ROWS_MAX: Final = 128
-"""How long rows are is seen when they are here, so not too many come at a time."""
-_GROWTH: Final = 4
-_IDLE_MAX: Final = 16
 
 
 class Overtaken(Exception):
@@ -49,14 +44,6 @@ class Undone(Exception):
     def __init__(self, cause: sqlite3.Error) -> None:
         super().__init__(str(cause))
         self.cause = cause
-
-
-class Page(NamedTuple):
-    """The first rows of a query."""
-
-    rows: Columns
-    is_cut: bool
-    """Whether there may be more, which would have been too long together with these."""
 
 
 class Link(ABC):
@@ -144,8 +131,8 @@ class Database(ABC):
         """Let go of all connections."""
 
 
-def open_database(address: str) -> Database:
-    """`postgresql://…`, `sqlite:///path` or the path of a SQLite file, which is made if it is missing."""
+def open_database(address: str, *, must_exist: bool = False) -> Database:
+    """`postgresql://…`, `sqlite:///path` or the path of a SQLite file, which is made if it is missing and may be."""
     if address.startswith(("postgresql://", "postgres://")):
         keep_secret(address)
         check_packages("psycopg", extra="postgres")
@@ -154,7 +141,7 @@ def open_database(address: str) -> Database:
         kind = address.partition("://")[0]
         what = f"databases of the kind {kind} cannot be synced"
         raise TailraceError("config.invalid", what, hint="name a SQLite file, or postgresql://…")
-    return SqliteDatabase(address.removeprefix("sqlite:///"))
+    return SqliteDatabase(address.removeprefix("sqlite:///"), must_exist=must_exist)
 
 
 class _SqliteLink(Link):
@@ -168,7 +155,7 @@ class _SqliteLink(Link):
         return self._exactly(lambda: self.connection.execute(statement, values).fetchall())
 
     def page(self, query: str, values: Sequence[Any], length_max: int) -> Page:
-        return self._exactly(lambda: _cut(self.connection.execute(query, values).fetchmany, length_max))
+        return self._exactly(lambda: cut(self.connection.execute(query, values).fetchmany, length_max))
 
     def run_many(self, statement: str, values: Iterable[Values]) -> None:
         self.connection.executemany(statement, values)
@@ -214,15 +201,18 @@ class SqliteDatabase(Database):
     dialect = Dialect.SQLITE
     refusals = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError, Unfit)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, must_exist: bool = False) -> None:
         from tailrace.adaptor.sqlite.database import Database as File
 
         self._file = File(path, _BUSY_S, "sync.unreachable")
+        if must_exist and not self._file.exists():
+            hint = "correct `path`; a new one is made by the application, with its tables"
+            raise TailraceError("sync.unreachable", f"there is no database {path}", hint=hint)
         self._file.share()
         self._file.make()
         self._turn = threading.Lock()
         self._is_wal = False
-        self._idle = _Idle[sqlite3.Connection]()
+        self._idle = Idle[sqlite3.Connection]()
 
     def is_refusal(self, error: BaseException | None) -> bool:
         return isinstance(error, self.refusals)
@@ -295,7 +285,7 @@ class _PostgresLink(Link):
 
     def page(self, query: str, values: Sequence[Any], length_max: int) -> Page:
         self.run(f"DECLARE tailrace_page NO SCROLL CURSOR FOR {query}", values)
-        rows = _cut(lambda count: self.rows(f"FETCH {count:d} FROM tailrace_page"), length_max)
+        rows = cut(lambda count: self.rows(f"FETCH {count:d} FROM tailrace_page"), length_max)
         self.run("CLOSE tailrace_page")
         return rows
 
@@ -329,7 +319,7 @@ class PostgresDatabase(Database):
         from tailrace.adaptor.postgres.server import Server
 
         self._server = Server(address, "sync.unreachable")
-        self._idle = _Idle[Any]()
+        self._idle = Idle[Any]()
 
     def is_refusal(self, error: BaseException | None) -> bool:
         from psycopg import DataError
@@ -419,59 +409,3 @@ def _not_a_value(why: str) -> TailraceError:
     """What was bound cannot be what the column has; that says nothing about the database."""
     what = f"a value is none that the table could have: {why}"
     return TailraceError("sync.malformed", what, hint="send values of the columns' own types")
-
-
-def _cut(fetch: Callable[[int], list[tuple[Any, ...]]], length_max: int) -> Page:
-    """Rows until they are too long together. How many are fetched at a time follows from how long they were."""
-    parts: list[Columns] = []
-    left, count = length_max, _FIRST_ROWS
-    while found := fetch(count):
-        more = Columns.of_rows(found)
-        left -= more.text_length()
-        if left < 0:
-            fitting = _fitting(found, left + more.text_length())
-            if fitting or not parts:
-                parts.append(Columns.of_rows(found[: max(1, fitting)]))
-            return Page(Columns.joined(parts), True)
-        parts.append(more)
-        if len(found) < count:
-            break
-        count = min(_GROWTH * count, _FETCHED_ROWS_MAX)
-    return Page(Columns.joined(parts) if parts else Columns(()), False)
-
-
-def _fitting(rows: list[tuple[Any, ...]], length_max: int) -> int:
-    """How many of the first rows are not too long together."""
-    length = 0
-    for place, row in enumerate(rows):
-        length += Columns.of_rows([row]).text_length()
-        if length > length_max:
-            return place
-    return len(rows)
-
-
-class _Idle(Generic[Connection]):
-    """Connections that nobody uses at the moment."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[Connection] = []
-        self._is_closed = False
-
-    def take(self) -> Connection | None:
-        with self._lock:
-            return self._waiting.pop() if self._waiting else None
-
-    def give(self, connection: Any) -> None:
-        with self._lock:
-            if not self._is_closed and len(self._waiting) < _IDLE_MAX:
-                self._waiting.append(connection)
-                return
-        connection.close()
-
-    def close(self) -> None:
-        with self._lock:
-            found, self._waiting = self._waiting, []
-            self._is_closed = True
-        for connection in found:
-            connection.close()  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tailrace.errors import TailraceError
 from tailrace.sync import changes, install, names, references
-from tailrace.sync.database import Link
+from tailrace.sync.database import Database, Link
 from tailrace.sync.entity import Entity
 from tailrace.sync.names import Dialect
 from tailrace.sync.order import ordered, referring
@@ -62,6 +62,30 @@ class Declared:
         shape = self.shapes[table_id]
         if _definition(link, shape) != self.definitions[table_id]:
             raise Outdated(shape.entity.table)
+
+
+class Current:
+    """What is declared, as of the last look at the database."""
+
+    def __init__(self, database: Database, entities: Sequence[Entity]) -> None:
+        """Raises as `Declared.of` does."""
+        self._database = database
+        self._entities = tuple(entities)
+        self.look()
+
+    def look(self) -> None:
+        dialect = self._database.dialect
+        self.declared = self._database.read(lambda link: Declared.of(link, self._entities, dialect))
+        self.ignored: dict[int, frozenset[str]] = {}
+        """By table: columns of which it was noted that others have them, and this database has not."""
+
+    def shape(self, table_id: int) -> Shape:
+        found = self.declared.shapes.get(table_id)
+        if found is None:
+            known = ", ".join(map(str, self.declared.shapes)) or "none"
+            what = f"there is no entity with tableId {table_id}; those that there are: {known}"
+            raise TailraceError("sync.unknown_table", what, hint="declare the same entities at both nodes")
+        return found
 
 
 def _definition(link: Link, shape: Shape) -> str:

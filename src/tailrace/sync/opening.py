@@ -13,5 +13,5 @@ from tailrace.sync.store import SyncStore
 @contextmanager
 def opened(form: SyncForm) -> Iterator[SyncStore]:
     """The store that a file declares. Raises `sync.not_installed`."""
-    with closing(open_database(form.database.address)) as database:
+    with closing(open_database(form.database.address, must_exist=True)) as database:
         yield SyncStore(database, form.declared, form.quarantine.limit, form.clock.ahead_max)

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from tailrace.errors import TailraceError
 from tailrace.limits import SYNC_AHEAD_S
@@ -16,89 +14,33 @@ from tailrace.sync import (
     changes,
     counts,
     disclosure,
-    growth,
     install,
     nodes,
     quarantine,
-    receiving,
-    room,
     setback,
+    standing,
     trackers,
-    waiting,
 )
 from tailrace.sync.aside import put_aside
-from tailrace.sync.backlog import Backlog, backlogs
 from tailrace.sync.counts import Counts
 from tailrace.sync.database import Database, Link
-from tailrace.sync.declared import Declared, Outdated
+from tailrace.sync.declared import Current, Outdated
 from tailrace.sync.entity import Authors, Entity
 from tailrace.sync.exchange import Ack, Acks, Key, Known, Part, Pending, Receipt, RowBatch, Tracker
 from tailrace.sync.failing import Failing, HookFailed
-from tailrace.sync.horizon import Horizon
 from tailrace.sync.ids import KeyMaker
-from tailrace.sync.incoming import Reception
 from tailrace.sync.names import Dialect, mark
 from tailrace.sync.nodes import CALLS_US, WE_CALL, Node
 from tailrace.sync.quarantine import Quarantined, Why
-from tailrace.sync.retaking import Retaking
 from tailrace.sync.retry import Retry
-from tailrace.sync.room import Held, Room, RoomLimit
+from tailrace.sync.room import Room, RoomLimit
 from tailrace.sync.shape import Shape
+from tailrace.sync.standing import Standing, SyncStatus
+from tailrace.sync.taking import Taking
 from tailrace.sync.untold import keep_untold
 from tailrace.sync.watermark import Watermark
 
-__all__ = ["CALLS_US", "WE_CALL", "EntityStatus", "Standing", "SyncStatus", "SyncStore"]
-
-
-@dataclass(frozen=True, slots=True)
-class EntityStatus:
-    """How an entity is doing."""
-
-    table: str
-    table_id: int
-    rows: int
-    tombstones: int
-    pending: dict[int, int]
-    """By node: how many rows it should get."""
-    waiting: int = 0
-    """Rows that came, and wait here for others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How far another node is."""
-
-    node: int
-    name: str | None
-    """What it is called where it is called."""
-    calls_us: bool
-    seen_ms: int
-    """When it was last heard of, in milliseconds since 1970; 0: never."""
-    waiting: int
-    """Rows that it should get."""
-    oldest_ms: int | None = None
-    """When the oldest of them was changed, in milliseconds since 1970 by this machine's clock."""
-
-    def told(self) -> dict[str, Any]:
-        """As plain JSON."""
-        return {**asdict(self), "node": str(self.node)}
-
-
-@dataclass(frozen=True, slots=True)
-class SyncStatus:
-    """How sync in a database is doing."""
-
-    node: int
-    changes: int
-    """Lines of the ChangeLog that nobody has looked at yet."""
-    nodes: dict[int, int]
-    """When each other node was last heard of, in milliseconds since 1970; 0: never."""
-    entities: list[EntityStatus]
-    quarantine: dict[str, int]
-    held: dict[int, Held]
-    """By node: what is in quarantine because of it."""
-    full: list[int]
-    """The nodes for which there is no more room in quarantine."""
+__all__ = ["CALLS_US", "WE_CALL", "SyncStore"]
 
 
 class SyncStore:
@@ -114,9 +56,7 @@ class SyncStore:
         """Raises `sync.not_installed` when that was not done, or the entities were others then."""
         self.database = database
         self._room = limit or RoomLimit()
-        self._ahead_max_s = ahead_max_s
-        self._entities = tuple(entities)
-        self._look()
+        self._current = Current(database, entities)
         self._retry = Retry()
         self._watermark = Watermark()
         self.failing = Failing()
@@ -124,6 +64,7 @@ class SyncStore:
         query = "SELECT nodeId, secret, keyNode FROM DoorSelf"
         self.node_id, self.secret, self.key_node = database.read(lambda link: link.rows(query))[0]
         keep_secret(self.secret)
+        self._taking = Taking(database, self._current, self.node_id, self._room, ahead_max_s)
         self.keys = KeyMaker(database)
         """Makes keys that no other node makes."""
 
@@ -139,23 +80,12 @@ class SyncStore:
         database.write(lambda link: install.install(link, entities, database.dialect))
         return cls(database, entities, limit, ahead_max_s)
 
-    def _look(self) -> None:
-        """What is installed, as of now."""
-        dialect = self.database.dialect
-        self._declared = self.database.read(lambda link: Declared.of(link, self._entities, dialect))
-        self._ignored: dict[int, frozenset[str]] = {}
-
     @property
     def shapes(self) -> Mapping[int, Shape]:
-        return self._declared.shapes
+        return self._current.declared.shapes
 
     def shape(self, table_id: int) -> Shape:
-        found = self.shapes.get(table_id)
-        if found is None:
-            known = ", ".join(map(str, self.shapes)) or "none"
-            what = f"there is no entity with tableId {table_id}; those that there are: {known}"
-            raise TailraceError("sync.unknown_table", what, hint="declare the same entities at both nodes")
-        return found
+        return self._current.shape(table_id)
 
     def now_ms(self) -> int:
         """Milliseconds since 1970, by the clock as it is corrected."""
@@ -253,7 +183,7 @@ class SyncStore:
                 held.update(error.tables)
         self.failing.done(self.shapes.keys() - held)
         if self._retry.is_due(has_changed=found):
-            found |= self._retry.did(self._take_waiting)
+            found |= self._retry.did(self._taking.take_waiting)
         return found
 
     def _has_changes(self, shapes: Sequence[Shape]) -> bool:
@@ -294,10 +224,10 @@ class SyncStore:
     @property
     def referring(self) -> Mapping[int, frozenset[int]]:
         """By table to which foreign keys refer: itself and those that do, directly or not."""
-        return self._declared.referring
+        return self._current.declared.referring
 
     def by_batch(self) -> list[Shape]:
-        return [self.shapes[table_id] for table_id in self._declared.order]
+        return [self.shapes[table_id] for table_id in self._current.declared.order]
 
     def is_empty(self, table_id: int) -> bool:
         """Whether a table has never had a row, so that it can hold none that somebody else has."""
@@ -320,13 +250,13 @@ class SyncStore:
 
         def ask(link: Link) -> RowBatch:
             shape = self.shape(table_id)
-            self._declared.check_current(link, table_id)
+            self._current.declared.check_current(link, table_id)
             return trackers.pending_rows(link, shape, node, after, limit, part)
 
         try:
             found = self.database.read(ask)
         except Outdated:
-            self._look()
+            self._current.look()
             found = self.database.read(ask)
         if len(found):
             found.count = self.count_on(node)
@@ -372,30 +302,8 @@ class SyncStore:
     def receive(self, table_id: int, sender: int, batch: RowBatch, whose: Authors = Authors.ANY) -> Receipt:
         """Take rows of a node, which may send those of these authors."""
         self._check_other(sender)
-        unknown = batch.unknown - self._ignored.get(table_id, frozenset())
-
-        def take(link: Link) -> Receipt:
-            reception = self._reception(link, table_id, sender, authors=whose)
-            self._declared.check_known(table_id, batch.unknown)
-            if unknown:
-                growth.note(link, reception.shape, unknown)
-            receipt = receiving.receive(reception, batch)
-            self._declared.check_current(link, table_id)
-            return replace(receipt, count=counts.count_on(link, self.database.dialect, sender, batch.count))
-
         self._retry.came()
-        try:
-            receipt = self.database.write(take)
-        except Outdated:  # whoever sends the rows again is understood with the columns that there are now
-            self._look()
-            raise
-        except TailraceError as error:
-            if error.__cause__ is None or not self.database.is_refusal(error.__cause__):
-                raise
-            return self._receive_in_parts(table_id, sender, batch, error.__cause__, whose)
-        if unknown:
-            self._ignored[table_id] = batch.unknown | self._ignored.get(table_id, frozenset())
-        return receipt
+        return self._taking.receive(table_id, sender, batch, whose)
 
     def as_told(self, table_id: int, node: int, receipt: Receipt) -> Receipt:
         """What the node that sent rows hears of them: that there are newer ones only where it may have these."""
@@ -432,49 +340,6 @@ class SyncStore:
         self.database.write(lambda link: setback.start_over(link, self.database.dialect, shapes, found))
         return found
 
-    def _receive_in_parts(
-        self, table_id: int, sender: int, batch: RowBatch, error: BaseException, whose: Authors
-    ) -> Receipt:
-        """Foreign keys may be looked at only when a transaction ends. Rows that fail there are found by halving."""
-        if len(batch) == 1:
-            return self.database.write(
-                lambda link: receiving.set_aside(self._reception(link, table_id, sender), batch, error)
-            )
-        half = len(batch) // 2
-        receipt = Receipt()
-        for rows in batch.parted(half):
-            part = self.receive(table_id, sender, rows, whose)
-            receipt.extend(part)
-            receipt = replace(receipt, count=part.count)
-        return receipt
-
-    def _reception(
-        self, link: Link, table_id: int, sender: int, *, has_room: bool = False, authors: Authors = Authors.ANY
-    ) -> Reception:
-        database, shape = self.database, self.shape(table_id)
-        return Reception(
-            link,
-            shape,
-            sender,
-            self.node_id,
-            database.refusals,
-            database.is_about_others,
-            database.is_collision,
-            table_id in self._declared.watched,
-            Room(None if has_room else self._room),
-            Horizon.of(link, shape, self._ahead_max_s),
-            authors,
-            self._declared.references,
-        )
-
-    def _take_waiting(self) -> tuple[int, int]:
-        """Try rows again that wait for others; how many waited before, and how many do now."""
-
-        def reception(link: Link, table_id: int, sender: int) -> Reception:
-            return self._reception(link, table_id, sender, has_room=True)
-
-        return Retaking(self.database, self._declared, reception, self._look).attempt()
-
     # For people.
 
     def quarantined(self, limit: int = 1000, sender: int | None = None) -> list[Quarantined]:
@@ -505,30 +370,12 @@ class SyncStore:
         return self.database.write(note)
 
     def status(self) -> SyncStatus:
-        def ask(link: Link) -> SyncStatus:
-            nodes = link.rows("SELECT nodeId, lastSeen FROM DoorNode ORDER BY nodeId")
-            kinds = link.rows("SELECT qKind, count(*) FROM DoorQuarantine GROUP BY qKind")
-            unseen = link.value("SELECT count(*) FROM ChangeLog")
-            entities = [self._entity_status(link, shape) for shape in self.by_batch()]
-            held = room.held_by_sender(link)
-            full = [node for node, each in held.items() if self._room.is_reached(each)]
-            return SyncStatus(self.node_id, unseen, dict(nodes), entities, dict(kinds), held, full)
-
-        return self.database.read(ask)
+        shapes = self.by_batch()
+        return self.database.read(lambda link: standing.status(link, self.node_id, shapes, self._room))
 
     def standings(self) -> list[Standing]:
         """All other nodes; those for whom most is waiting first."""
-
-        def ask(link: Link) -> list[Standing]:
-            waiting: defaultdict[int, Backlog] = defaultdict(Backlog)
-            for shape in self.shapes.values():
-                for node, found in backlogs(link, shape).items():
-                    waiting[node] = waiting[node].and_also(found)
-            shift_ms = link.value("SELECT clockShift FROM DoorSelf")
-            known = link.rows("SELECT nodeId, calledAs, rel, lastSeen FROM DoorNode ORDER BY nodeId")
-            return [_standing(node, name, rel, seen_ms, waiting[node], shift_ms) for node, name, rel, seen_ms in known]
-
-        return sorted(self.database.read(ask), key=lambda each: -each.waiting)
+        return self.database.read(lambda link: standing.standings(link, self.shapes.values()))
 
     def not_declared(self) -> list[str]:
         """Tables whose changes are noted though they are none of the entities."""
@@ -537,20 +384,6 @@ class SyncStore:
 
     def close(self) -> None:
         self.database.close()
-
-    def _entity_status(self, link: Link, shape: Shape) -> EntityStatus:
-        gone = shape.own("stDeleted")
-        truth = "true" if shape.schema else "1"
-        counted = link.rows(f"SELECT {gone} = {truth}, count(*) FROM {shape.stamp} GROUP BY 1")
-        rows = {bool(is_gone): count for is_gone, count in counted}
-        return EntityStatus(
-            shape.entity.table,
-            shape.table_id,
-            rows.get(False, 0),
-            rows.get(True, 0),
-            {node: found.rows for node, found in backlogs(link, shape).items()},
-            waiting.count(link, shape),
-        )
 
     def _check_other(self, node: int) -> None:
         if node == self.node_id or not 0 < node < 1 << 63:
@@ -567,8 +400,3 @@ class SyncStore:
             changes.welcome(link, shape, node, self.database.refusals)
             keep_untold(link, shape)
         return True
-
-
-def _standing(node: int, name: str | None, rel: int, seen_ms: int, found: Backlog, shift_ms: int) -> Standing:
-    oldest_ms = None if found.oldest_ms is None else found.oldest_ms - shift_ms
-    return Standing(node, name, bool(rel & CALLS_US), seen_ms, found.rows, oldest_ms)
