@@ -15,7 +15,7 @@ from tests.sync.places import Place
 GROW = "ALTER TABLE todo ADD COLUMN extra text"
 
 
-def extras(place: Place) -> dict[int, str]:
+def extras(place: Place) -> dict[int, str | None]:
     return dict(place.ask("SELECT id, extra FROM todo ORDER BY id"))
 
 
@@ -67,6 +67,25 @@ def test_a_node_that_runs_on_after_installing_sends_the_new_column(places: Place
     settle(caller, called)
     assert extras(other) == {1: "a"}
     assert running.nodes_with_pending() == two.nodes_with_pending() == {}
+
+
+@pytest.mark.parametrize("default", ["", " DEFAULT 'a'"])
+def test_what_was_written_to_a_column_before_it_was_installed_is_sent(place: Place, other: Place, default: str) -> None:
+    """The process that runs has sent the rows without it, under versions that stand for all columns."""
+    running = todo.node(place)
+    other.run(todo.CREATE, GROW + default)
+    two = other.install(todo.todo())
+    todo.put(place, 1, "milk")
+    todo.put(place, 2, "bread")
+    sync(running, two)
+    place.run(GROW + default, "UPDATE todo SET extra = 'b' WHERE id = 1")
+    sync(running, two)
+    untouched = todo.version(place, 2)
+    again = place.install(todo.todo())
+    assert sync(again, two).sent == 1
+    assert extras(other) == extras(place) == {1: "b", 2: "a" if default else None}
+    assert todo.version(place, 2) == untouched
+    assert sync(again, two).sent == sync(two, again).sent == 0
 
 
 def test_what_is_declared_otherwise_by_now_is_not_guessed(place: Place, other: Place) -> None:

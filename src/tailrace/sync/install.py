@@ -151,6 +151,7 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Unnoticed:
     _check_same_number(entity, known)
     definition = _definition(shape)
     away: Sequence[str] = ()
+    columns: Collection[str] = ()
     was_remade = False
     if before is not None:
         if before[-1] == definition:
@@ -161,6 +162,7 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Unnoticed:
         _check_same_tables(shape, before)
         _wait_for_writers(link, shape, "ACCESS EXCLUSIVE")
         was_remade = is_bare(link, shape) and unnoticed.is_empty(link, shape)
+        columns = unnoticed.known_columns(link, shape, before[3])
         _drop_triggers(link, shape.table_id, before[3], dialect)
     else:
         _check_free(link, dialect, (*_folded(shape), entity.view_name))
@@ -172,6 +174,7 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Unnoticed:
     found = _caught_up(link, shape, away, was_remade=was_remade)
     if growth.ask_again(link, shape) or before is None:
         counts.welcome_own(link, dialect)
+    unnoticed.stamp_written(link, shape, columns)
     _run(link, ddl.triggers_of(shape).values())
     if dialect is Dialect.SQLITE:
         _let_captures_be_first(link, entity.table)

@@ -3,6 +3,8 @@
 A row without a stamp is new, a stamp without a row is a deletion, and a row whose version is not that of its stamp was
 changed. Of an edit that left the version as it was nothing is known; nor of one that changed only a hash.
 
+What an application has written to a column before that was installed went nowhere: the version stood for the others.
+
 An empty table on which there is no trigger any more was made anew: nobody has deleted the rows that it had, and other
 nodes send them again.
 """
@@ -10,15 +12,15 @@ nodes send them again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from tailrace.sync import names, postgresddl, setback, sqliteddl
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Deletes
 from tailrace.sync.exchange import AHEAD_MS
-from tailrace.sync.names import CHANGED_KEY, Dialect, equal
-from tailrace.sync.shape import Shape
+from tailrace.sync.names import CHANGED_KEY, Dialect, equal, quoted
+from tailrace.sync.shape import Column, Shape
 from tailrace.sync.wholeness import named
 
 
@@ -53,7 +55,7 @@ class Unnoticed:
 def count(link: Link, shape: Shape) -> tuple[int, int]:
     """How many rows are gone, and how many were changed."""
     gone = link.value(f"SELECT count(*) FROM {shape.stamp} AS s WHERE {_is_gone(shape)}")
-    changed = link.value(f"SELECT count(*) FROM {_differing(shape)}")
+    changed = link.value(f"SELECT count(*) FROM {_stamped_rows(shape)} WHERE {_differs(shape)}")
     return int(gone), int(changed)
 
 
@@ -83,22 +85,51 @@ def bury(link: Link, shape: Shape) -> None:
     link.run(f"DELETE FROM {shape.stamp} AS s WHERE {_is_gone(shape)}")
 
 
-def stamp(link: Link, shape: Shape) -> None:
+def known_columns(link: Link, shape: Shape, view: str) -> set[str]:
+    """The columns that the table had when its receive view was made; none where there is no such view any more."""
+    query = "SELECT name FROM pragma_table_info(?1)"
+    if shape.dialect is Dialect.POSTGRES:
+        query = "SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0"
+        view = quoted(view)
+    return {name for (name,) in link.rows(query, (view,))}
+
+
+def stamp_written(link: Link, shape: Shape, known: Collection[str]) -> None:
+    """Stamp rows that have something in a column that was not known, and so was not sent. Of a hash no other is made
+    here: such a row is sent with its next change."""
+    new = [
+        column
+        for column in shape.columns
+        if column.name not in known and not (column.is_generated or column.is_identity)
+    ]
+    if known and new and not shape.is_hash:
+        stamp(link, shape, " OR ".join(_is_written(shape, column) for column in new))
+
+
+def _is_written(shape: Shape, column: Column) -> str:
+    unless_written = f"({column.default or 'NULL'})"
+    if shape.dialect is Dialect.POSTGRES:  # not every type can be compared
+        return f"e.{quoted(column.name)}::text IS DISTINCT FROM {unless_written}::{column.declared}::text"
+    return f"e.{quoted(column.name)} IS NOT {unless_written}"
+
+
+def stamp(link: Link, shape: Shape, which: str | None = None) -> None:
     """The same for rows that were changed. A version from the application stays, if it is later than what was known."""
-    _tell(link, shape, 1, _differing(shape))
+    differs = _differs(shape) if which is None else f"({which})"
+    _tell(link, shape, 1, f"{_stamped_rows(shape)} WHERE {differs}")
     time, version = shape.own("stTime"), f"e.{shape.version}"
     stamped = _later(shape)
     if not shape.is_hash:
         is_later = f"{version} > s.{time} AND {version} <= {_now(shape)} + {AHEAD_MS}"
         stamped = f"CASE WHEN {is_later} THEN {version} ELSE {stamped} END"
     alive = f"{time} = {stamped}, {shape.own('stDeleted')} = {_truth(shape, False)}, {_by_oneself(shape)}"
-    which = f"{_same(shape)} AND {_differs(shape)}"
-    link.run(f"UPDATE {shape.stamp} AS s SET {alive} FROM {shape.table} AS e WHERE {which}")
+    changed = f"{_same(shape)} AND {differs}"
+    link.run(f"UPDATE {shape.stamp} AS s SET {alive} FROM {shape.table} AS e WHERE {changed}")
     if shape.is_hash:
         return
     quietly = postgresddl.quiet(shape) if shape.dialect is Dialect.POSTGRES else sqliteddl.quiet(shape)
     link.run(quietly[0])
-    link.run(f"UPDATE {shape.table} AS e SET {shape.version} = s.{time} FROM {shape.stamp} AS s WHERE {which}")
+    link.run(f"UPDATE {shape.table} AS e SET {shape.version} = s.{time} FROM {shape.stamp} AS s WHERE {changed}")
     link.run(quietly[1])
 
 
@@ -121,8 +152,8 @@ def _is_gone(shape: Shape) -> str:
     return f"NOT {_deleted(shape)} AND NOT EXISTS (SELECT 1 FROM {shape.table} AS e WHERE {_same(shape)})"
 
 
-def _differing(shape: Shape) -> str:
-    return f"{shape.stamp} AS s JOIN {shape.table} AS e ON {_same(shape)} WHERE {_differs(shape)}"
+def _stamped_rows(shape: Shape) -> str:
+    return f"{shape.stamp} AS s JOIN {shape.table} AS e ON {_same(shape)}"
 
 
 def _differs(shape: Shape) -> str:
