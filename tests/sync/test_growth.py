@@ -88,6 +88,37 @@ def test_what_was_written_to_a_column_before_it_was_installed_is_sent(place: Pla
     assert sync(again, two).sent == sync(two, again).sent == 0
 
 
+@pytest.mark.parametrize("meets", [False, True])
+def test_a_column_that_is_renamed_at_one_node_after_the_other_is_no_edit(
+    place: Place, other: Place, meets: bool
+) -> None:
+    one, two = (each.install(todo.todo()) for each in (place, other) if each.run(todo.CREATE, GROW) is None)
+    place.run("INSERT INTO todo(id, what, extra) VALUES (1, 'milk', 'a')")
+    sync(one, two)
+    place.run("ALTER TABLE todo RENAME COLUMN extra TO more")
+    one = place.install(todo.todo())
+    place.run("UPDATE todo SET more = 'b'")
+    if meets:
+        sync(one, two)
+    other.run("ALTER TABLE todo RENAME COLUMN extra TO more")
+    two = other.install(todo.todo())
+    sync(two, one)
+    assert place.ask("SELECT more FROM todo") == other.ask("SELECT more FROM todo") == [("b",)]
+
+
+def test_a_column_that_comes_with_values_takes_no_edit_away(place: Place, other: Place) -> None:
+    one, two = todo.node(place), todo.node(other)
+    todo.put(place, 1, "milk")
+    sync(one, two)
+    todo.put(place, 1, "bread")
+    for each in (place, other):
+        each.run(GROW)
+    other.run("UPDATE todo SET extra = 'a', changed = changed")
+    two = other.install(todo.todo())
+    sync(two, place.install(todo.todo()))
+    assert todo.whats(place) == todo.whats(other)
+
+
 def test_what_is_declared_otherwise_by_now_is_not_guessed(place: Place, other: Place) -> None:
     one, running = todo.node(place), todo.node(other)
     todo.put(place, 1, "milk")

@@ -172,9 +172,10 @@ def _install_one(link: Link, entity: Entity, dialect: Dialect) -> Unnoticed:
     _run(link, ddl.tables_of(shape))
     _run(link, ddl.backfill(shape) if before is None else ddl.catch_up(shape))
     found = _caught_up(link, shape, away, was_remade=was_remade)
-    if growth.ask_again(link, shape) or before is None:
+    was_made_older = growth.ask_again(link, shape)
+    if was_made_older or before is None:
         counts.welcome_own(link, dialect)
-    unnoticed.stamp_written(link, shape, columns)
+    unnoticed.stamp_written(link, shape, columns, was_made_older=was_made_older)
     _run(link, ddl.triggers_of(shape).values())
     if dialect is Dialect.SQLITE:
         _let_captures_be_first(link, entity.table)

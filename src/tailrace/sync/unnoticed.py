@@ -14,14 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tailrace.sync import names, postgresddl, setback, sqliteddl
 from tailrace.sync.database import Link
 from tailrace.sync.entity import Deletes
-from tailrace.sync.exchange import AHEAD_MS
-from tailrace.sync.names import CHANGED_KEY, Dialect, equal, quoted
+from tailrace.sync.exchange import AHEAD_MS, ROW_STAMP
+from tailrace.sync.names import CHANGED_KEY, Dialect, equal, numbered, quoted
 from tailrace.sync.shape import Column, Shape
 from tailrace.sync.wholeness import named
+
+_OF_VIEW: Final = (
+    names.FROM_NODE,
+    *ROW_STAMP,
+    names.TRACKER_NODE,
+    names.TRACKER_VERSION,
+    names.TRACKER_VERSION_NODE,
+    names.TRACKER_PROCESSED,
+)
+"""Columns of a receive view that are none of its table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +105,24 @@ def known_columns(link: Link, shape: Shape, view: str) -> set[str]:
     return {name for (name,) in link.rows(query, (view,))}
 
 
-def stamp_written(link: Link, shape: Shape, known: Collection[str]) -> None:
-    """Stamp rows that have something in a column that was not known, and so was not sent. Of a hash no other is made
-    here: such a row is sent with its next change."""
-    new = [
-        column
-        for column in shape.columns
-        if column.name not in known and not (column.is_generated or column.is_identity)
-    ]
-    if known and new and not shape.is_hash:
-        stamp(link, shape, " OR ".join(_is_written(shape, column) for column in new))
+def stamp_written(link: Link, shape: Shape, known: Collection[str], *, was_made_older: bool) -> None:
+    """Stamp rows that have something in a column that was not known, and so was not sent; just above what they were
+    (`was_made_older`: by `growth`, before), so that no edit of others loses by it.
+
+    A column that is gone may have got the name of a new one, and then what stands in that is no news. Of a hash no
+    other is made here: such a row is sent with its next change.
+    """
+    if not known or shape.is_hash or shape.entity.receive.select is not None:
+        return
+    of_view = {name.lower() for name in (*_OF_VIEW, *numbered(names.TRACKER_KEY, len(shape.key)))}
+    columns = {column.name: column for column in shape.columns}
+    if any(name not in columns and name.lower() not in of_view for name in known):
+        return
+    new = [columns[name] for name in columns.keys() - known]
+    written = [_is_written(shape, each) for each in new if not (each.is_generated or each.is_identity)]
+    if written:
+        above = 2 if was_made_older else 1
+        _stamp(link, shape, f"({' OR '.join(written)})", f"s.{shape.own('stTime')} + {above}")
 
 
 def _is_written(shape: Shape, column: Column) -> str:
@@ -113,17 +132,20 @@ def _is_written(shape: Shape, column: Column) -> str:
     return f"e.{quoted(column.name)} IS NOT {unless_written}"
 
 
-def stamp(link: Link, shape: Shape, which: str | None = None) -> None:
+def stamp(link: Link, shape: Shape) -> None:
     """The same for rows that were changed. A version from the application stays, if it is later than what was known."""
-    differs = _differs(shape) if which is None else f"({which})"
-    _tell(link, shape, 1, f"{_stamped_rows(shape)} WHERE {differs}")
-    time, version = shape.own("stTime"), f"e.{shape.version}"
+    time, version = f"s.{shape.own('stTime')}", f"e.{shape.version}"
     stamped = _later(shape)
     if not shape.is_hash:
-        is_later = f"{version} > s.{time} AND {version} <= {_now(shape)} + {AHEAD_MS}"
+        is_later = f"{version} > {time} AND {version} <= {_now(shape)} + {AHEAD_MS}"
         stamped = f"CASE WHEN {is_later} THEN {version} ELSE {stamped} END"
+    _stamp(link, shape, _differs(shape), stamped)
+
+
+def _stamp(link: Link, shape: Shape, which: str, stamped: str) -> None:
+    _tell(link, shape, 1, f"{_stamped_rows(shape)} WHERE {which}")
+    time, changed = shape.own("stTime"), f"{_same(shape)} AND {which}"
     alive = f"{time} = {stamped}, {shape.own('stDeleted')} = {_truth(shape, False)}, {_by_oneself(shape)}"
-    changed = f"{_same(shape)} AND {differs}"
     link.run(f"UPDATE {shape.stamp} AS s SET {alive} FROM {shape.table} AS e WHERE {changed}")
     if shape.is_hash:
         return
