@@ -160,7 +160,7 @@ def test_nobody_rejects_what_it_was_never_to_get_nor_more_than_there_is_room_for
 def test_a_caller_that_does_not_read_receipts_sees_an_error(serve: Serve) -> None:
     """Its rows are kept where they are, then; what can be taken is taken even so."""
     served = serve(accept=Accept.KNOWN)
-    served.store._room = RoomLimit(rows_max=1)
+    served.store._taking._limit = RoomLimit(rows_max=1)
     late = 1 << 60
     rows = [{"id": key, "what": "x", "changed": late, "doorTime": late} for key in (1, 2, 3)]
     answer = served.client().put("receive", params={"tableId": TODO}, json=[*rows, {"id": 4, "changed": 9}])
