@@ -414,3 +414,12 @@ def test_a_database_of_a_newer_program_is_left_alone(place: Place) -> None:
     with pytest.raises(TailraceError) as caught:
         place.install(todo.todo())
     assert caught.value.code == "sync.not_installed" and "newer" in caught.value.what
+
+
+def test_an_audience_that_is_no_sql_is_told_at_once(place: Place) -> None:
+    odd: Any = "what = 'x'"
+    place.run(todo.CREATE)
+    with pytest.raises(TailraceError) as caught:
+        place.install(todo.todo(audience=odd))
+    assert caught.value.code == "config.invalid"
+    assert "has to be Sql(" in caught.value.what

@@ -197,7 +197,11 @@ def _invalid(what: str) -> TailraceError:
 
 
 def check_entities(entities: Sequence[Entity]) -> None:
-    """Refuse entities that cannot be together."""
+    """Refuse entities that cannot be, or not together."""
+    for entity in entities:
+        audience: object = entity.audience
+        if isinstance(audience, str):  # nobody would notice before the first node comes
+            raise _invalid(f"table {entity.table}: audience is a text, and has to be Sql({audience!r})")
     for what in ("table_id", "table", "tracker_name", "stamp_name", "view_name"):
         seen: dict[Any, Entity] = {}
         for entity in entities:
