@@ -108,3 +108,24 @@ def test_a_row_that_collides_with_one_that_stays_waits_alone(places: Places, dia
     two.process_changes()
     assert other.ask("SELECT id, what FROM todo WHERE id IN (3, 9) ORDER BY id") == [(3, "mine"), (9, "another")]
     assert two.quarantined() == []
+
+
+@pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
+def test_what_refers_to_such_a_column_is_not_taken_along(places: Places, dialect: str, action: str) -> None:
+    """A value that is parked for a moment would go into the rows that refer to it, and be sent as a change."""
+    place, other = places(dialect), places(dialect)
+    for each in (place, other):
+        made(each, "text UNIQUE")
+        each.run(f"CREATE TABLE tag(id bigint PRIMARY KEY, what text REFERENCES todo(what) ON UPDATE {action})")
+    one, two = place.install(todo.todo()), other.install(todo.todo())
+    place.run("INSERT INTO todo(id, what) VALUES (1, 'a'), (2, 'b')")
+    sync(one, two)
+    other.run("INSERT INTO tag VALUES (1, 'a'), (2, 'b')")
+    place.run(
+        "UPDATE todo SET what = 'c' WHERE id = 1",
+        "UPDATE todo SET what = 'a' WHERE id = 2",
+        "UPDATE todo SET what = 'b' WHERE id = 1",
+    )
+    sync(one, two)
+    assert other.ask("SELECT what FROM tag ORDER BY id") == [("a",), ("b",)]
+    assert [each.why for each in two.quarantined()] == ["waiting", "waiting"]

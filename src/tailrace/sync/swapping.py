@@ -22,6 +22,15 @@ _POSTGRES_UNIQUES = """SELECT array_agg(a.attname::text ORDER BY a.attnum)
     FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
     WHERE i.indrelid = to_regclass($1) AND i.indisunique AND i.indexprs IS NULL GROUP BY i.indexrelid"""
 
+_REFERRED = {
+    Dialect.SQLITE: """SELECT f."to" FROM sqlite_master AS m, pragma_foreign_key_list(m.name) AS f
+        WHERE m.type = 'table' AND f."table" = ?1 COLLATE NOCASE""",
+    Dialect.POSTGRES: """SELECT a.attname::text FROM pg_constraint k
+        JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = ANY (k.confkey)
+        WHERE k.confrelid = to_regclass($1) AND k.contype = 'f'""",
+}
+"""Columns to which foreign keys refer, also those of tables that are not synced."""
+
 
 class _NotTogether(Exception):
     """Some of the rows cannot be written, or were not."""
@@ -84,8 +93,10 @@ def _park(link: Link, shape: Shape, rows: Sequence[Incoming], parking: str) -> N
 def _parking(link: Link, shape: Shape) -> str:
     """What is set; nothing where that cannot be."""
     found: dict[str, str] = {}
+    table = shape.table if shape.dialect is Dialect.POSTGRES else shape.entity.table
+    referred = {name for (name,) in link.rows(_REFERRED[shape.dialect], (table,))}  # these would follow, and not return
     for unique in _uniques(link, shape):
-        able = {name: value for name in unique if (value := _parked(shape, name)) is not None}
+        able = {name: value for name in unique if name not in referred and (value := _parked(shape, name)) is not None}
         if not able:
             return ""
         if not able.keys() & found.keys():
