@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-Connection = TypeVar("Connection")
+
+class Closable(Protocol):
+    """What is closed when nobody wants it any more."""
+
+    def close(self) -> None: ...
+
+
+Connection = TypeVar("Connection", bound=Closable)
 
 _IDLE_MAX: Final = 16
 
@@ -22,7 +29,7 @@ class Idle(Generic[Connection]):
         with self._lock:
             return self._waiting.pop() if self._waiting else None
 
-    def give(self, connection: Any) -> None:
+    def give(self, connection: Connection) -> None:
         with self._lock:
             if not self._is_closed and len(self._waiting) < _IDLE_MAX:
                 self._waiting.append(connection)
@@ -34,4 +41,4 @@ class Idle(Generic[Connection]):
             found, self._waiting = self._waiting, []
             self._is_closed = True
         for connection in found:
-            connection.close()  # type: ignore[attr-defined]
+            connection.close()
